@@ -1,0 +1,67 @@
+"""The catalogue's door: checks, symptoms and remedies come in through entry points, ours like anybody else's."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from msgspec import Struct
+
+from .check import Check
+from .finding import Finding, Outcome
+
+CHECKS = "llmdoctor.checks"
+REMEDIES = "llmdoctor.remedies"
+
+
+class Catalogue(Struct, frozen=True):
+    """Every check that could be loaded, and one ERROR finding for each plug-in that could not."""
+
+    checks: tuple[Check, ...]
+    broken: tuple[Finding, ...]
+    packages: tuple[str, ...]
+    """Packages that hold ``explain`` pages and ``symptoms``, in the order of the checks."""
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Catalogue:
+    """Load all catalogues. A plug-in module offers ``CHECKS``, a tuple of checks; ours comes first."""
+    points = sorted(entry_points(group=CHECKS), key=lambda point: (point.name != "builtin", point.name))
+    checks: dict[str, Check] = {}
+    broken: list[Finding] = []
+    packages: list[str] = []
+    for point in points:
+        try:
+            module = point.load()
+            loaded = {check.code: check for check in module.CHECKS}
+            if clash := loaded.keys() & checks.keys():
+                raise ValueError(f"check code {', '.join(sorted(clash))} is taken")
+        except Exception as error:  # whatever a stranger's import raises must not take the doctor down
+            broken.append(_broken(point, error))
+            continue
+        checks |= loaded
+        packages.append(module.__name__.rpartition(".")[0] or module.__name__)
+    return Catalogue(tuple(checks.values()), tuple(broken), tuple(packages))
+
+
+def load(group: str) -> tuple[list[Any], list[Finding]]:
+    """The modules of an entry point group, ours first, and one ERROR finding for each that does not load."""
+    modules, broken = [], []
+    for point in sorted(entry_points(group=group), key=lambda point: (point.name != "builtin", point.name)):
+        try:
+            modules.append(point.load())
+        except Exception as error:  # as above
+            broken.append(_broken(point, error))
+    return modules, broken
+
+
+def _broken(point: EntryPoint, error: Exception) -> Finding:
+    name = point.dist.name if point.dist else point.value
+    return Finding(
+        outcome=Outcome.ERROR,
+        code="PLUG001",
+        name="plugin-does-not-load",
+        message_id="the plug-in {plugin} does not load: {error}",
+        params={"plugin": f"{name} ({point.name} = {point.value})", "error": f"{type(error).__name__}: {error}"},
+    )
