@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from .facts import Fact
+from .facts import Fact, Unavailable
 from .finding import Finding
 
 CODE = re.compile(r"[A-Z]{2,5}\d{3}")
@@ -18,11 +18,15 @@ NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class Need:
-    """A parameter of a check: the fact type it asks for, and whether it can do without."""
+    """A parameter of a check: the fact type it asks for, and whether it can do without.
+
+    ``reasoned`` means that the check wants to know why the fact is missing: it is given the ``Unavailable`` itself.
+    """
 
     parameter: str
     fact: type[Fact]
     optional: bool
+    reasoned: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,12 @@ class Check:
 
 def _need(code: str, parameter: str, hint: object) -> Need:
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    kinds = [kind for kind in members if kind is not type(None)]
+    kinds = [kind for kind in members if kind is not type(None) and kind is not Unavailable]
     if len(kinds) != 1 or not (isinstance(kinds[0], type) and issubclass(kinds[0], Fact)):
-        raise TypeError(f"{code}: parameter {parameter} must be annotated with one fact type, or that type | None")
-    return Need(parameter, kinds[0], optional=len(members) > 1)
+        raise TypeError(
+            f"{code}: parameter {parameter} must be annotated with one fact type, that type | None or | Unavailable"
+        )
+    return Need(parameter, kinds[0], optional=type(None) in members, reasoned=Unavailable in members)
 
 
 def check(
@@ -77,8 +83,8 @@ def check(
     """Make a generator function a check.
 
     ``code`` is a family and three digits and never reused; ``name`` states the problem in kebab case. The function's
-    annotations are its dependencies: a required fact that is not observed skips the check, ``X | None`` is optional.
-    Raises ValueError for a malformed code or name.
+    annotations are its dependencies: a required fact that is not observed skips the check, ``X | None`` is optional,
+    ``X | Unavailable`` hands the check the reason why there is none. Raises ValueError for a malformed code or name.
     """
     if not CODE.fullmatch(code) or not NAME.fullmatch(name):
         raise ValueError(f"check {code} {name}: a code is like GPU001, a name like no-gpu-visible")

@@ -105,7 +105,7 @@ def run(check: Check, facts: Facts) -> list[Finding]:
         arguments: dict[str, object] = {}
         for need in check.needs():
             fact = facts.get(need.fact)
-            if isinstance(fact, Unavailable):
+            if isinstance(fact, Unavailable) and not need.reasoned:
                 if not need.optional:
                     return [_skipped(fact).of(check.code, check.name, None)]
                 arguments[need.parameter] = None
