@@ -1,4 +1,4 @@
-"""Errors a user can cause. Each carries one clear sentence that names the input; the command line prints it and exits 2."""
+"""Errors a user can cause: one clear sentence that names the input, which the command line prints before it exits 2."""
 
 from __future__ import annotations
 

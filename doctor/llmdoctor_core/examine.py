@@ -1,10 +1,11 @@
-"""Runs checks over a case: in order, skipping what lacks facts, keeping a crash of ours apart from a fault of theirs."""
+"""Runs checks over a case: in order, skipping what lacks facts, keeping our crash apart from their fault."""
 
 from __future__ import annotations
 
 import enum
 import time
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from .case import Case
 from .check import Check
 from .derive import Facts
+from .errors import InputError
 from .facts import Forecast, Launch, LaunchRequest, Unavailable
 from .finding import Finding, Outcome
 
@@ -63,18 +65,36 @@ class Policy(Struct, frozen=True, kw_only=True):
     profile: str = "preflight"
 
 
+DEFAULT_POLICY = Policy()
+
+
 def matches(selector: str, code: str, name: str) -> bool:
     """Whether a selector (``GPU001``, ``GPU``, ``no-gpu-visible``) means that check."""
     return selector == name or code.startswith(selector.upper().rstrip("*"))
 
 
-def examine(case: Case, checks: Iterable[Check], policy: Policy = Policy()) -> Examination:  # noqa: B008 - frozen
-    """Run the checks that the policy selects and that apply to the case's runtime."""
+def known_selectors(selectors: Iterable[str], checks: Iterable[Check]) -> None:
+    """Raises InputError for a selector that no check answers to, with the nearest."""
+    known = tuple(checks)
+    for selector in selectors:
+        if not any(matches(selector, check.code, check.name) for check in known):
+            names = [word for check in known for word in (check.code, check.name)]
+            near = get_close_matches(selector, names, n=3) or get_close_matches(selector.upper(), names, n=3)
+            raise InputError(f"no check {selector!r}" + (f"; near are {', '.join(near)}" if near else ""))
+
+
+def examine(
+    case: Case, checks: Iterable[Check], policy: Policy = DEFAULT_POLICY, broken: tuple[Finding, ...] = ()
+) -> Examination:
+    """Run the checks that the policy selects and that apply to the case's runtime.
+
+    ``broken`` are ERROR findings of plug-ins that did not load; they are part of the outcome.
+    """
     facts = Facts(case)
     request = facts.optional(LaunchRequest)
     name = request.runtime if request else None
     chosen = [check for check in checks if _applies(check, name, policy)]
-    findings: list[Finding] = []
+    findings: list[Finding] = list(broken)
     seconds = {}
     for check in chosen:
         began = time.perf_counter()

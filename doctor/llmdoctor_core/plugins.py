@@ -45,6 +45,13 @@ def catalogue() -> Catalogue:
     return Catalogue(tuple(checks.values()), tuple(broken), tuple(packages))
 
 
+@lru_cache(maxsize=1)
+def packages() -> tuple[str, ...]:
+    """Packages of all catalogues, ours first, without importing a single check."""
+    points = sorted(entry_points(group=CHECKS), key=lambda point: (point.name != "builtin", point.name))
+    return tuple(dict.fromkeys(point.module.rpartition(".")[0] or point.module for point in points))
+
+
 def load(group: str) -> tuple[list[Any], list[Finding]]:
     """The modules of an entry point group, ours first, and one ERROR finding for each that does not load."""
     modules, broken = [], []

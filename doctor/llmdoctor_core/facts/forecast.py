@@ -1,4 +1,4 @@
-"""The forecast: memory per device and the cache it leaves, each figure exact or an estimate with bounds and a reason."""
+"""The forecast: memory per device and the cache it leaves, each figure exact or an estimate with bounds."""
 
 from __future__ import annotations
 

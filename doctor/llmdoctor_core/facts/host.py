@@ -151,7 +151,7 @@ class JitCompiler(Fact, frozen=True, kw_only=True):
     nvcc: str | None
     cuda_home: str | None
     chosen_by: str
-    """The step of FlashInfer's order that decided: ``FLASHINFER_NVCC``, ``CUDA_HOME``, ``which nvcc``, ``/usr/local/cuda``."""
+    """The step of FlashInfer's order that decided: ``CUDA_HOME``, ``which nvcc``, ``/usr/local/cuda``, ..."""
     version: str | None = None
     exists: bool = True
     lacks: tuple[str, ...] = ()

@@ -52,7 +52,7 @@ class ModelFile(Struct, frozen=True, kw_only=True):
 class ModelSource(Fact, frozen=True, kw_only=True):
     """Everything read from a model's files, uninterpreted, so that a later doctor can read it better.
 
-    ``config`` is config.json as parsed; ``gguf`` the metadata of a GGUF header without its long arrays (a long array is
+    ``config`` is config.json as parsed; ``gguf`` the metadata of a GGUF header without long arrays (a long one is
     given as ``{"array": type, "length": n}``), ``gguf_tensors`` what tensors it holds.
     """
 
@@ -202,7 +202,7 @@ class Model(Fact, frozen=True, kw_only=True):
     expert_intermediate_size: int | None = None
     vocabulary: int
     training_length: int | None
-    """Context length the model was trained for, after rope scaling as transformers reads it; a runtime may derive another."""
+    """Context length the model was trained for, after rope scaling; a runtime may derive another."""
     dtype: str
     quantization: Quantization | None = None
     tied_embeddings: bool = False

