@@ -1,0 +1,7 @@
+"""The catalogue: every check, in the order in which reports show them."""
+
+from llmdoctor_core.check import checks_in
+
+from . import gpu
+
+CHECKS = checks_in(gpu)
