@@ -24,6 +24,11 @@ class TensorGroup(Struct, frozen=True, kw_only=True):
     elements: int
     layer: int | None = None
     dtype: str | None = None
+    file: int = 0
+    """Which of the model's files holds them, by its place in ``ModelSource.files``."""
+    start: int | None = None
+    end: int | None = None
+    """Where in that file the first of them starts and the last ends (GGUF): a memory-mapped buffer is such a range."""
 
 
 class TokenizerFacts(Struct, frozen=True, kw_only=True):
