@@ -23,6 +23,7 @@ from .facts import (
     JitCompiler,
     LaunchRequest,
     Links,
+    Measured,
     ModelSource,
     Network,
     NvidiaDriver,
@@ -59,6 +60,7 @@ class Case(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: Container | Unavailable = NOT_LOOKED
     environment: Environment | Unavailable = NOT_LOOKED
     network: Network | Unavailable = NOT_LOOKED
+    measured: Measured | Unavailable = NOT_LOOKED
 
 
 @lru_cache(maxsize=1)

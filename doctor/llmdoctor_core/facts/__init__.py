@@ -39,6 +39,7 @@ from .host import (
     Toolkit,
 )
 from .launch import Argument, ArgumentProblem, Launch, LaunchRequest, Place, RuntimeName
+from .measured import Ending, Figure, Measured, PhaseTime, ServerEnd, Stage
 from .model import (
     AnyCache,
     ChunkedLocal,
@@ -80,9 +81,11 @@ __all__ = [
     "Distribution",
     "Draft",
     "DraftSource",
+    "Ending",
     "Environment",
     "Estimate",
     "Fact",
+    "Figure",
     "Forecast",
     "Full",
     "Gpu",
@@ -99,6 +102,7 @@ __all__ = [
     "LayerCache",
     "Link",
     "Links",
+    "Measured",
     "Model",
     "ModelFile",
     "ModelId",
@@ -108,6 +112,7 @@ __all__ = [
     "Network",
     "Nothing",
     "NvidiaDriver",
+    "PhaseTime",
     "Place",
     "Port",
     "Quantization",
@@ -115,8 +120,10 @@ __all__ = [
     "Requirement",
     "RuntimeId",
     "RuntimeName",
+    "ServerEnd",
     "SharedWith",
     "SlidingWindow",
+    "Stage",
     "State",
     "System",
     "TargetEnvironment",
