@@ -79,6 +79,8 @@ class Gpus(Fact, frozen=True, kw_only=True):
     """The variable as set; None where it is not set."""
     visible_problem: str | None = None
     """Why the variable selects fewer GPUs than it names (an unknown index or UUID ends the list)."""
+    order_uncertain: str | None = None
+    """Why CUDA may number the GPUs otherwise (models differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID)."""
     assumed: str | None = None
     """Set where the GPUs come from the built-in table (``--gpu A100-80GB``), not from this host."""
 
@@ -101,6 +103,8 @@ class Link(Struct, frozen=True, kw_only=True):
     through_switch: bool = False
     p2p: str | None = None
     """``ok``, or NVML's reason why not (``chipset not supported``, ...)."""
+    p2p_nvlink: str | None = None
+    """The same for peer access over NVLink, which is what vLLM asks before it uses its custom all-reduce."""
 
     @property
     def label(self) -> str:
@@ -156,6 +160,10 @@ class JitCompiler(Fact, frozen=True, kw_only=True):
     exists: bool = True
     lacks: tuple[str, ...] = ()
     """``ninja``, ``which``, ``curand.h``, ``Python.h``, ``c++``, ``libcuda.so``, ..."""
+    flags_version: str | None = None
+    """The version FlashInfer goes by when it chooses flags: of ``$cuda_home/bin/nvcc``, never of FLASHINFER_NVCC."""
+    off_path: dict[str, str] = {}
+    """What it lacks but the environment's own scripts folder has (``ninja``), with the path there."""
     host_compiler: str | None = None
     host_compiler_version: str | None = None
     unread: dict[str, str] = {}
@@ -248,6 +256,8 @@ class ImportAnnotations(Fact, frozen=True, kw_only=True):
     scanned: tuple[str, ...]
     """Distributions whose sources were read, with versions."""
     python: str
+    unread: dict[str, str] = {}
+    """Distributions or files whose sources were not read to the end, and why."""
 
 
 class Mount(Struct, frozen=True, kw_only=True):
