@@ -16,6 +16,7 @@ from .derive import Facts
 from .errors import InputError
 from .facts import Forecast, Launch, LaunchRequest, Unavailable
 from .finding import Finding, Outcome
+from .sweep import Point
 
 
 class Exit(enum.IntEnum):
@@ -41,6 +42,8 @@ class Examination(Struct, frozen=True, kw_only=True):
     seconds: dict[str, float] = {}
     """How long each check took, by code."""
     exit_code: int = 0
+    sweep: tuple[Point, ...] = ()
+    """Forecasts over a range, for reports that draw them."""
 
     def count(self, outcome: Outcome) -> int:
         return sum(finding.outcome is outcome and not finding.suppressed for finding in self.findings)

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -114,11 +115,11 @@ def relevant(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: "<set>" if any(word in name for word in SECRET) else value for name, value in chosen.items()}
 
 
-def _observe(intake: Intake, environ: dict[str, str]) -> dict[str, object]:
+def _observe(intake: Intake, environ: dict[str, str]) -> dict[str, Any]:
     if intake.gpu:
         from .gpu_table import gpus_from
 
-        facts: dict[str, object] = {"gpus": gpus_from(intake.gpu)}
+        facts: dict[str, Any] = {"gpus": gpus_from(intake.gpu)}
         if intake.python is None:
             return facts | dict.fromkeys(
                 ("driver", "links", "toolkits", "jit", "target", "annotations", "system", "container", "environment",
@@ -135,7 +136,7 @@ def _observe(intake: Intake, environ: dict[str, str]) -> dict[str, object]:
 
 
 def _version(
-    intake: Intake, runtime: runtimes.Runtime, observed: Mapping[str, object], argv: tuple[str, ...]
+    intake: Intake, runtime: runtimes.Runtime, observed: Mapping[str, Any], argv: tuple[str, ...]
 ) -> tuple[str | None, str]:
     if intake.runtime_version:
         return intake.runtime_version, "--runtime-version"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--ignore", multiple=True, metavar="CODE[=REASON]", help="Show but do not count these.")
 @click.option("--require", multiple=True, metavar="CODE", help="Exit 3 when one of these had to be skipped.")
 @click.option("--fail-on", type=click.Choice(["fail", "warn"]), default="fail", help="What exits with 1.")
+@click.option("--sarif-anchor", metavar="FILE", help="File that findings without a file point to in SARIF.")
 @options.LANGUAGE
 @click.option("-v", "--verbose", count=True, help="Show skipped checks too.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto")
@@ -87,4 +88,5 @@ def _view(given: dict[str, Any], path: str, packages: tuple[str, ...]) -> Any:
         colour=colour(given["color"], path),
         width=columns(path),
         packages=packages,
+        anchor=given["sarif_anchor"],
     )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-LAUNCH = (
+LAUNCH: tuple[Any, ...] = (
     click.option("--runtime", metavar="NAME", help="vllm or llamacpp; told from the command after -- where it can be."),
     click.option("--model", metavar="MODEL", help="Hugging Face id, folder, GGUF file or URL, or ollama:NAME."),
     click.option("--draft", metavar="MODEL", help="Draft model, where the command does not name it."),
@@ -32,9 +33,10 @@ OUTPUT = click.option(
 
 def launch_options(function: C) -> C:
     """The options that describe a launch."""
+    wrapped: Any = function
     for option in reversed(LAUNCH):
-        function = option(function)
-    return function
+        wrapped = option(wrapped)
+    return cast("C", wrapped)
 
 
 def intake_from(given: dict[str, Any], *, observe_host: bool = True) -> Any:
@@ -71,7 +73,7 @@ def read_file(path: str, limit: int) -> bytes:
 
     try:
         if path == "-":
-            data = click.get_binary_stream("stdin").read(limit + 1)
+            data = sys.stdin.buffer.read(limit + 1)
         else:
             with Path(path).open("rb") as file:
                 data = file.read(limit + 1)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.examine import Examination
 
-FORMATS = ("terminal", "json")
+FORMATS = ("terminal", "json", "junit", "sarif", "github", "markdown", "html")
 
 
 class View(Struct, frozen=True, kw_only=True):

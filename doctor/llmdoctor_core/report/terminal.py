@@ -19,6 +19,7 @@ from llmdoctor_core.facts import (
     Launch,
     Links,
     ModelSource,
+    Place,
     Unavailable,
 )
 from llmdoctor_core.finding import Finding, Outcome
@@ -69,28 +70,42 @@ def render(examination: Examination, view: View) -> str:
 
 
 def _verdict(console: Console, examination: Examination) -> None:
+    if line := subject(examination):
+        console.print(Text(line, style="bold"))
+    text, outcome = verdict(examination)
+    console.print(Text(text, style=STYLE[outcome]))
+
+
+def subject(examination: Examination) -> str:
+    """What was examined: runtime and version, model and where it was read, GPUs."""
     launch = examination.launch
-    if isinstance(launch, Launch):
-        version = f"{launch.version}{' (assumed: the newest known)' if launch.version_assumed else ''}"
-        model = examination.case.model
-        subject = f"{launch.runtime} {version} · {launch.model or 'no model named'}"
-        if isinstance(model, ModelSource):
-            subject += f" ({model.origin})"
-        gpus = examination.case.gpus
-        if isinstance(gpus, Gpus) and gpus.visible:
-            subject += f" · {_devices(gpus)}"
-        console.print(Text(subject, style="bold"))
+    if not isinstance(launch, Launch):
+        return ""
+    version = f"{launch.version}{' (assumed: the newest known)' if launch.version_assumed else ''}"
+    model = examination.case.model
+    text = f"{launch.runtime} {version} · {launch.model or 'no model named'}"
+    if isinstance(model, ModelSource):
+        text += f" ({model.origin})"
+    gpus = examination.case.gpus
+    if isinstance(gpus, Gpus) and gpus.visible:
+        text += f" · {_devices(gpus)}"
+    return clean(text)
+
+
+def verdict(examination: Examination) -> tuple[str, Outcome]:
+    """The answer in one line, and the outcome whose colour it has."""
     refused = examination.forecast.refused if isinstance(examination.forecast, Forecast) else None
     if refused:
-        console.print(Text(f"WILL NOT START  {refused.code}: {clean(refused.message)}", style=STYLE[Outcome.FAIL]))
-    elif count := examination.count(Outcome.FAIL):
-        console.print(Text(f"NOT READY  {count} {_plural('problem', count)} below", style=STYLE[Outcome.FAIL]))
-    elif count := examination.count(Outcome.ERROR):
-        console.print(Text(f"COULD NOT TELL  {count} {_plural('check', count)} crashed", style=STYLE[Outcome.ERROR]))
-    elif isinstance(launch, Launch):
-        unknown = examination.count(Outcome.SKIP)
-        note = f"; {unknown} checks could not be made for want of facts" if unknown else ""
-        console.print(Text(f"READY as far as seen{note}", style=STYLE[Outcome.PASS]))
+        return f"WILL NOT START  {refused.code}: {clean(refused.message)}", Outcome.FAIL
+    if count := examination.count(Outcome.FAIL):
+        return f"NOT READY  {count} {_plural('problem', count)} below", Outcome.FAIL
+    if count := examination.count(Outcome.ERROR):
+        return f"COULD NOT TELL  {count} {_plural('check', count)} crashed", Outcome.ERROR
+    unknown = examination.count(Outcome.SKIP)
+    note = f"; {unknown} checks could not be made for want of facts" if unknown else ""
+    if count := examination.count(Outcome.WARN):
+        return f"READY with {count} {_plural('warning', count)}{note}", Outcome.WARN
+    return f"READY as far as seen{note}", Outcome.PASS
 
 
 def _devices(gpus: Gpus) -> str:
@@ -163,14 +178,15 @@ def _cache(console: Console, cache: CacheForecast) -> None:
     table = Table(title=None, box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column()
-    for label, value in _cache_rows(cache):
+    for label, value in cache_rows(cache):
         table.add_row(label, value)
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
     for line in cache.lines:
         console.print(Text(f"  will print: {line}", style="dim"))
 
 
-def _cache_rows(cache: CacheForecast) -> list[tuple[str, str]]:
+def cache_rows(cache: CacheForecast) -> list[tuple[str, str]]:
+    """Label and value of everything that is known of a cache."""
     rows = [
         (
             f"one request of {cache.request_tokens:,} tokens",
@@ -219,6 +235,11 @@ def matrix(links: Links, gpus: Gpus) -> Table:
     return table
 
 
+def place(where: Place) -> str:
+    """``compose.yaml:12``."""
+    return f"{where.name}:{where.line}" if where.line else where.name
+
+
 def _shown(examination: Examination, view: View) -> list[Finding]:
     """Worst first; skips only when asked for."""
     order = [Outcome.ERROR, Outcome.FAIL, Outcome.WARN] + ([Outcome.SKIP] if view.verbosity > 0 else [])
@@ -231,8 +252,7 @@ def _finding(console: Console, finding: Finding, view: View) -> None:
     console.print(heading.append(f"{finding.code} {finding.name}", style="bold"))
     console.print(Padding(Text(localized(finding, view.language, view.packages)), (0, 0, 0, 2), expand=False))
     if finding.where:
-        line = f":{finding.where.line}" if finding.where.line else ""
-        console.print(Text(f"  where: {clean(finding.where.name)}{line}"))
+        console.print(Text(f"  where: {clean(place(finding.where))}"))
     for item in finding.evidence:
         console.print(Text(f"  evidence: {clean(item.fact)} {clean(item.value)} ({clean(item.source)})", style="dim"))
     if finding.suppressed:

@@ -29,6 +29,9 @@ class Runtime(Protocol):
     def draft_reference(self, argv: tuple[str, ...]) -> str | None:
         """The draft model the arguments name, or None."""
 
+    def with_argument(self, argv: tuple[str, ...], name: str, value: str | None) -> tuple[str, ...]:
+        """The command with one argument set to ``value``, or taken out (None), every spelling of it replaced."""
+
     def forecast(
         self, launch: Launch, model: Model, gpus: Gpus | None, draft: Model | None, kv_memory: int | None
     ) -> Forecast:
