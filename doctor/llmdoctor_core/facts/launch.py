@@ -18,6 +18,9 @@ class Place(Struct, frozen=True, kw_only=True):
     name: str
     line: int | None = None
 
+    def __str__(self) -> str:
+        return f"{self.name}:{self.line}" if self.line else self.name
+
 
 class LaunchRequest(Fact, frozen=True, kw_only=True):
     """What the person asked for, untouched: a replay resolves it anew.

@@ -13,7 +13,7 @@ from llmdoctor_core.text import clean, localized
 from llmdoctor_core.units import GIB, gib
 
 from . import View
-from .terminal import PARTS, cache_rows, place, subject, verdict
+from .words import PARTS, cache_rows, subject, verdict
 
 COLOUR = {
     "weights": "#3b6fb6",
@@ -158,7 +158,7 @@ def _finding(finding: Finding, view: View) -> str:
         f"<p>{_text(localized(finding, view.language, view.packages))}</p>",
     ]
     if finding.where:
-        parts.append(f'<p class="where">{_text(place(finding.where))}</p>')
+        parts.append(f'<p class="where">{_text(str(finding.where))}</p>')
     if finding.evidence:
         items = (f"<li>{_text(f'{e.fact} {e.value}')} <small>{_text(e.source)}</small></li>" for e in finding.evidence)
         parts.append(f"<ul>{''.join(items)}</ul>")

@@ -9,7 +9,6 @@ from llmdoctor_core.finding import Finding, Outcome
 from llmdoctor_core.text import clean, localized
 
 from . import View
-from .terminal import place
 
 WORST_FIRST = (Outcome.ERROR, Outcome.FAIL, Outcome.WARN, Outcome.SKIP)
 
@@ -73,7 +72,7 @@ def lines(finding: Finding, view: View) -> str:
     if finding.suppressed:
         rows.append(f"ignored: {finding.suppressed}")
     if finding.where:
-        rows.append(f"where: {place(finding.where)}")
+        rows.append(f"where: {finding.where}")
     rows += [f"evidence: {item.fact} {item.value} ({item.source})" for item in finding.evidence]
     rows.append(f"more: llmdoctor explain {finding.code}")
     return clean("\n".join(rows))

@@ -9,7 +9,7 @@ from llmdoctor_core.text import clean, localized
 from llmdoctor_core.units import gib
 
 from . import View
-from .terminal import PARTS, cache_rows, place, subject, verdict
+from .words import PARTS, cache_rows, subject, verdict
 
 ORDER = (Outcome.ERROR, Outcome.FAIL, Outcome.WARN)
 
@@ -63,7 +63,7 @@ def _finding(finding: Finding, view: View) -> list[str]:
         "",
     ]
     if finding.where:
-        lines.append(f"- where: `{clean(place(finding.where))}`")
+        lines.append(f"- where: `{clean(str(finding.where))}`")
     lines += [f"- evidence: {_escaped(f'{e.fact} {e.value} ({e.source})')}" for e in finding.evidence]
     if finding.suppressed:
         lines.append(f"- ignored: {_escaped(finding.suppressed)}")

@@ -16,10 +16,7 @@ from llmdoctor_core.facts import (
     Estimate,
     Forecast,
     Gpus,
-    Launch,
     Links,
-    ModelSource,
-    Place,
     Unavailable,
 )
 from llmdoctor_core.finding import Finding, Outcome
@@ -27,6 +24,7 @@ from llmdoctor_core.text import clean, localized
 from llmdoctor_core.units import gib
 
 from . import View
+from .words import PARTS, cache_rows, subject, verdict
 
 STYLE = {
     Outcome.FAIL: "bold red",
@@ -35,14 +33,6 @@ STYLE = {
     Outcome.SKIP: "dim",
     Outcome.PASS: "green",
 }
-PARTS = (
-    ("weights", "weights", "blue"),
-    ("activations", "activations", "cyan"),
-    ("graphs", "graphs", "magenta"),
-    ("other", "other", "bright_black"),
-    ("cache", "cache", "green"),
-    ("headroom", "left", "white"),
-)
 BAR_CELLS = 48
 
 
@@ -74,50 +64,6 @@ def _verdict(console: Console, examination: Examination) -> None:
         console.print(Text(line, style="bold"))
     text, outcome = verdict(examination)
     console.print(Text(text, style=STYLE[outcome]))
-
-
-def subject(examination: Examination) -> str:
-    """What was examined: runtime and version, model and where it was read, GPUs."""
-    launch = examination.launch
-    if not isinstance(launch, Launch):
-        return ""
-    version = f"{launch.version}{' (assumed: the newest known)' if launch.version_assumed else ''}"
-    model = examination.case.model
-    text = f"{launch.runtime} {version} · {launch.model or 'no model named'}"
-    if isinstance(model, ModelSource):
-        text += f" ({model.origin})"
-    gpus = examination.case.gpus
-    if isinstance(gpus, Gpus) and gpus.visible:
-        text += f" · {_devices(gpus)}"
-    return clean(text)
-
-
-def verdict(examination: Examination) -> tuple[str, Outcome]:
-    """The answer in one line, and the outcome whose colour it has."""
-    refused = examination.forecast.refused if isinstance(examination.forecast, Forecast) else None
-    if refused:
-        return f"WILL NOT START  {refused.code}: {clean(refused.message)}", Outcome.FAIL
-    if count := examination.count(Outcome.FAIL):
-        return f"NOT READY  {count} {_plural('problem', count)} below", Outcome.FAIL
-    if count := examination.count(Outcome.ERROR):
-        return f"COULD NOT TELL  {count} {_plural('check', count)} crashed", Outcome.ERROR
-    unknown = examination.count(Outcome.SKIP)
-    note = f"; {unknown} checks could not be made for want of facts" if unknown else ""
-    if count := examination.count(Outcome.WARN):
-        return f"READY with {count} {_plural('warning', count)}{note}", Outcome.WARN
-    return f"READY as far as seen{note}", Outcome.PASS
-
-
-def _devices(gpus: Gpus) -> str:
-    names: dict[str, int] = {}
-    for gpu in gpus.visible:
-        names[gpu.name] = names.get(gpu.name, 0) + 1
-    text = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())
-    return f"{text} (assumed)" if gpus.assumed else text
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"
 
 
 def _forecast(console: Console, forecast: Forecast | Unavailable) -> None:
@@ -185,34 +131,6 @@ def _cache(console: Console, cache: CacheForecast) -> None:
         console.print(Text(f"  will print: {line}", style="dim"))
 
 
-def cache_rows(cache: CacheForecast) -> list[tuple[str, str]]:
-    """Label and value of everything that is known of a cache."""
-    rows = [
-        (
-            f"one request of {cache.request_tokens:,} tokens",
-            f"{gib(cache.bytes_per_request)} ({cache.bytes_per_token:,.0f} bytes a token)",
-        )
-    ]
-    for part in cache.parts:
-        window = f", window {part.window:,}" if part.window else ""
-        rows.append((f"  {part.layers} {part.kind} layers{window}", f"{gib(part.bytes)}, grows with {part.grows_with}"))
-    if cache.state_bytes:
-        rows.append(("recurrent state", gib(cache.state_bytes)))
-    if cache.bytes is not None:
-        rows.append(("cache", gib(cache.bytes)))
-    if cache.blocks is not None:
-        rows.append(("blocks", f"{cache.blocks:,} of {cache.block_tokens or 0:,} tokens"))
-    if cache.tokens is not None:
-        bounds = cache.tokens_certainty
-        within = f" (estimate {bounds.low:,.0f} to {bounds.high:,.0f})" if bounds else ""
-        rows.append(("cache.tokens", f"{cache.tokens:,}{within}"))
-    if cache.max_concurrency is not None:
-        rows.append(("max_concurrency", f"{cache.max_concurrency:.2f}x"))
-    if cache.slot_tokens is not None:
-        rows.append(("one slot's context", f"{cache.slot_tokens:,} tokens"))
-    return rows
-
-
 def _links(console: Console, examination: Examination) -> None:
     links, gpus = examination.case.links, examination.case.gpus
     if isinstance(links, Links) and isinstance(gpus, Gpus) and len(gpus.devices) > 1:
@@ -235,11 +153,6 @@ def matrix(links: Links, gpus: Gpus) -> Table:
     return table
 
 
-def place(where: Place) -> str:
-    """``compose.yaml:12``."""
-    return f"{where.name}:{where.line}" if where.line else where.name
-
-
 def _shown(examination: Examination, view: View) -> list[Finding]:
     """Worst first; skips only when asked for."""
     order = [Outcome.ERROR, Outcome.FAIL, Outcome.WARN] + ([Outcome.SKIP] if view.verbosity > 0 else [])
@@ -252,7 +165,7 @@ def _finding(console: Console, finding: Finding, view: View) -> None:
     console.print(heading.append(f"{finding.code} {finding.name}", style="bold"))
     console.print(Padding(Text(localized(finding, view.language, view.packages)), (0, 0, 0, 2), expand=False))
     if finding.where:
-        console.print(Text(f"  where: {clean(place(finding.where))}"))
+        console.print(Text(f"  where: {clean(str(finding.where))}"))
     for item in finding.evidence:
         console.print(Text(f"  evidence: {clean(item.fact)} {clean(item.value)} ({clean(item.source)})", style="dim"))
     if finding.suppressed:
