@@ -43,6 +43,7 @@ from .measured import Ending, Figure, Measured, PhaseTime, ServerEnd, Stage
 from .model import (
     AnyCache,
     ChunkedLocal,
+    Compressed,
     Cross,
     Draft,
     DraftSource,
@@ -74,6 +75,7 @@ __all__ = [
     "CachePart",
     "Certainty",
     "ChunkedLocal",
+    "Compressed",
     "Container",
     "Cross",
     "CudaToolkits",

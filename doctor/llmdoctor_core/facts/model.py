@@ -80,6 +80,8 @@ class ModelSource(Fact, frozen=True, kw_only=True):
     files: tuple[ModelFile, ...] = ()
     tokenizer: TokenizerFacts = TokenizerFacts()
     revision: str | None = None
+    unrecorded: tuple[str, ...] = ()
+    """Keys that the model's config.json has but this source does not tell (catalogue): unknown, not absent."""
     notes: tuple[str, ...] = ()
 
 
@@ -162,11 +164,23 @@ class Cross(LayerCache, frozen=True, kw_only=True):
     encoder_tokens: int
 
 
+class Compressed(LayerCache, frozen=True, kw_only=True):
+    """A window of latent vectors, behind it one vector for every ``ratio`` tokens (DeepSeek V4); 0: the window only.
+
+    ``dim`` elements a vector, for keys and values together; ``index_dim`` those of the indexer beside it, 0 for none.
+    """
+
+    window: int
+    ratio: int
+    dim: int
+    index_dim: int = 0
+
+
 class Nothing(LayerCache, frozen=True, kw_only=True):
     """Keeps nothing (an MLP-only block)."""
 
 
-AnyCache = Full | SlidingWindow | ChunkedLocal | Latent | State | Indexer | SharedWith | Cross | Nothing
+AnyCache = Full | SlidingWindow | ChunkedLocal | Latent | State | Indexer | SharedWith | Cross | Compressed | Nothing
 
 
 class Layer(Struct, frozen=True, kw_only=True):

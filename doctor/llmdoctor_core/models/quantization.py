@@ -1,0 +1,157 @@
+"""How a checkpoint's weights are stored and which KV-cache dtype it asks for, from its quantization configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..facts import Quantization
+from .keys import Keys
+
+FIXED_BITS = {
+    "fp8": 8,
+    "fbgemm_fp8": 8,
+    "mxfp4": 4,
+    "mxfp8": 8,
+    "nvfp4": 4,
+    "bitnet": 2,
+    "eetq": 8,
+    "aqlm": 2,
+    "gpt_oss_mxfp4": 4,
+}
+"""Bits of a weight where the method alone says it (configuration classes of transformers 5.19 and vLLM 0.32)."""
+ALGORITHM_BITS = {"FP8": 8, "NVFP4": 4, "MXFP4": 4, "MXFP8": 8, "W4A16_AWQ": 4, "W4A8_AWQ": 4, "INT8": 8, "INT4": 4}
+"""ModelOpt's quant_algo, by its beginning."""
+
+
+def quantization(root: Keys, text: Keys, separate: Mapping[str, Any] | None) -> Quantization | None:
+    """What the root, the text part or the separate hf_quant_config.json says; None for an unquantised checkpoint."""
+    for keys, name in (
+        (root, "quantization_config"),
+        (text, "quantization_config"),
+        (root, "compression_config"),
+        (text, "compression_config"),
+    ):
+        found = keys.below(name)
+        if found is not None and found.values:
+            return _from_config(found)
+    if separate is None:
+        return None
+    whole = Keys(separate, "hf_quant_config.json")
+    part = whole.below("quantization")
+    return _modelopt(part) if part is not None and part.values else None
+
+
+def _from_config(keys: Keys) -> Quantization | None:
+    algorithm = keys.text("quant_algo")
+    nested = keys.below("quantization")
+    if nested is not None and nested.text("quant_algo"):
+        return _modelopt(nested)
+    method = keys.text("quant_method")
+    if method is None and algorithm is None:
+        if keys.flag("load_in_4bit") or keys.flag("load_in_8bit"):
+            method = "bitsandbytes"
+        else:
+            return None
+    if method == "modelopt" or (algorithm is not None and method in (None, "modelopt_fp4", "modelopt_mixed")):
+        return _modelopt(keys)
+    if method == "compressed-tensors":
+        return _compressed_tensors(keys)
+    if method == "bitsandbytes":
+        return Quantization(
+            method="bitsandbytes",
+            bits=8 if keys.flag("load_in_8bit") else 4,
+            group_size=None if keys.flag("load_in_8bit") else 64,
+            excluded=_excluded(keys),
+        )
+    assert method is not None
+    return Quantization(
+        method=method,
+        bits=keys.number("bits", "w_bit", "nbits") or FIXED_BITS.get(method),
+        group_size=_group(keys),
+        block=_block(keys),
+        kv_cache=_kv_scheme(keys.below("kv_cache_scheme")),
+        excluded=_excluded(keys),
+    )
+
+
+def _modelopt(keys: Keys) -> Quantization:
+    algorithm = (keys.text("quant_algo") or "").upper()
+    bits = next((bits for name, bits in ALGORITHM_BITS.items() if algorithm.startswith(name)), None)
+    group = _group(keys)
+    if group is None and algorithm.startswith("NVFP4"):
+        group = 16
+    kv = keys.text("kv_cache_quant_algo")
+    return Quantization(
+        method="modelopt" + (f" {algorithm.lower()}" if algorithm else ""),
+        bits=bits,
+        group_size=group,
+        kv_cache=_kv_algorithm(kv) if kv else _kv_scheme(keys.below("kv_cache_scheme")),
+        excluded=_excluded(keys),
+    )
+
+
+def _kv_algorithm(name: str) -> str | None:
+    upper = name.upper()
+    return "nvfp4" if "NVFP4" in upper else "fp8" if "FP8" in upper else "int8" if "INT8" in upper else None
+
+
+def _compressed_tensors(keys: Keys) -> Quantization:
+    bits: float | None = None
+    group: int | None = None
+    block: tuple[int, int] | None = None
+    groups = keys.below("config_groups")
+    for name in groups.values if groups is not None else ():
+        assert groups is not None
+        scheme = groups.below(name) if isinstance(name, str) else None
+        weights = scheme.below("weights") if scheme is not None else None
+        if weights is None:
+            continue
+        bits = weights.number("num_bits")
+        group = _group(weights)
+        block = _block(weights)
+        break
+    return Quantization(
+        method="compressed-tensors",
+        bits=bits,
+        group_size=group,
+        block=block,
+        kv_cache=_kv_scheme(keys.below("kv_cache_scheme")),
+        excluded=_excluded(keys),
+    )
+
+
+def _kv_scheme(scheme: Keys | None) -> str | None:
+    if scheme is None:
+        return None
+    bits, kind = scheme.number("num_bits"), scheme.text("type")
+    if bits == 8:
+        return "fp8" if kind == "float" else "int8"
+    return "nvfp4" if bits == 4 and kind == "float" else None
+
+
+def _group(keys: Keys) -> int | None:
+    size = keys.count("group_size", "q_group_size", least=-1)
+    return size if size is not None and size > 0 else None
+
+
+def _block(keys: Keys) -> tuple[int, int] | None:
+    for name in ("weight_block_size", "block_structure"):
+        value = keys.values.get(name)
+        if isinstance(value, str) and re.fullmatch(r"\d{1,6}x\d{1,6}", value):
+            rows, columns = value.split("x")
+            return int(rows), int(columns)
+        if value is not None and not isinstance(value, str):
+            sizes = keys.counts(name)
+            if sizes is not None and len(sizes) == 2:
+                return sizes[0], sizes[1]
+    return None
+
+
+def _excluded(keys: Keys) -> tuple[str, ...]:
+    for name in ("modules_to_not_convert", "exclude_modules", "ignore", "ignored_layers", "llm_int8_skip_modules"):
+        listed = keys.sequence(name, most=1 << 20)
+        if listed is not None:
+            return tuple(entry for entry in listed if isinstance(entry, str))
+    return ()
