@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 from ..errors import InputError
+from .tables import table
 
 MOST = 1 << 24
 """No width, head count or expert count of a model comes near; what is larger is an absurd file, not a large model."""
@@ -18,12 +17,10 @@ MOST_TOKENS = 1 << 40
 MOST_VOCABULARY = 1 << 28
 
 
-@lru_cache(maxsize=1)
 def absent_values() -> dict[str, dict[str, Any]]:
     """What transformers fills in per model_type when a key is absent (data/absent.json)."""
-    text = resources.files(__package__).joinpath("data", "absent.json").read_text(encoding="utf-8")
-    table: dict[str, dict[str, Any]] = json.loads(text)["absent"]
-    return table
+    rows: dict[str, dict[str, Any]] = table("absent")["absent"]
+    return rows
 
 
 def shown(value: Any) -> str:

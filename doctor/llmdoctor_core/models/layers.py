@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..facts import (
@@ -24,10 +20,10 @@ from ..facts import (
     State,
 )
 from .keys import MOST_LAYERS, MOST_TOKENS, Keys, shown
+from .tables import table
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(NamedTuple):
     """Attention shape of the model: query heads, KV heads, and the sizes of one key and one value."""
 
     query: int
@@ -36,16 +32,9 @@ class Heads:
     value_dim: int
 
 
-@lru_cache(maxsize=1)
-def _table() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath("data", "layers.json").read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
-
-
 def rule_of(model_type: str) -> dict[str, Any]:
     """The row of data/layers.json; empty for a model whose layers are all full attention."""
-    row: dict[str, Any] = _table()["rules"].get(model_type, {})
+    row: dict[str, Any] = table("layers")["rules"].get(model_type, {})
     return row
 
 
@@ -100,7 +89,7 @@ def _kinds(config: Keys, rule: dict[str, Any], count: int) -> list[str]:
 
 
 def _by_name(config: Keys, named: list[Any], count: int) -> list[str]:
-    names = _table()["names"]
+    names = table("layers")["names"]
     if len(named) < count:
         raise InputError(f"{config.where}: layer_types names {len(named)} layers, the model has {count}")
     for i, name in enumerate(named):
