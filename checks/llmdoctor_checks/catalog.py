@@ -2,6 +2,6 @@
 
 from llmdoctor_core.check import checks_in
 
-from . import gpu
+from . import annotations, cuda, gpu, jit, links
 
-CHECKS = checks_in(gpu)
+CHECKS = checks_in(gpu, links, cuda, jit, annotations)
