@@ -78,7 +78,7 @@ def observed(case: Case, kind: type[Fact]) -> Fact | Unavailable:
     """The case's fact of that type. Raises KeyError for a type that no field of a case holds."""
     fact = getattr(case, _field_of_type()[kind])
     if isinstance(fact, kind | Unavailable):
-        return typing.cast("Fact | Unavailable", fact)
+        return fact
     if isinstance(fact, BrokenInterpreter):
         return Unavailable(reason=f"{fact.python}: {fact.problem}")
     return Unavailable(reason=f"observed as {type(fact).__name__}", permanent=True)

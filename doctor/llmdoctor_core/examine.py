@@ -14,7 +14,7 @@ from .case import Case
 from .check import Check
 from .derive import Facts
 from .errors import InputError
-from .facts import Forecast, Launch, LaunchRequest, Unavailable
+from .facts import Forecast, Launch, LaunchRequest, Place, Unavailable
 from .finding import Finding, Outcome
 from .sweep import Point
 
@@ -34,6 +34,8 @@ class Examination(Struct, frozen=True, kw_only=True):
     """What came of examining one case: the input of every report."""
 
     case: Case
+    name: str = ""
+    """Host, file or service examined, where there are several."""
     findings: tuple[Finding, ...]
     forecast: Forecast | Unavailable
     launch: Launch | Unavailable
@@ -66,6 +68,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     require: tuple[str, ...] = ()
     fail_on: Outcome = Outcome.FAIL
     profile: str = "preflight"
+    baseline: frozenset[str] = frozenset()
+    """Fingerprints of findings that were there before and do not count."""
 
 
 DEFAULT_POLICY = Policy()
@@ -87,7 +91,11 @@ def known_selectors(selectors: Iterable[str], checks: Iterable[Check]) -> None:
 
 
 def examine(
-    case: Case, checks: Iterable[Check], policy: Policy = DEFAULT_POLICY, broken: tuple[Finding, ...] = ()
+    case: Case,
+    checks: Iterable[Check],
+    policy: Policy = DEFAULT_POLICY,
+    broken: tuple[Finding, ...] = (),
+    name: str = "",
 ) -> Examination:
     """Run the checks that the policy selects and that apply to the case's runtime.
 
@@ -95,16 +103,18 @@ def examine(
     """
     facts = Facts(case)
     request = facts.optional(LaunchRequest)
-    name = request.runtime if request else None
-    chosen = [check for check in checks if _applies(check, name, policy)]
+    runtime = request.runtime if request else None
+    chosen = [check for check in checks if _applies(check, runtime, policy)]
     findings: list[Finding] = list(broken)
     seconds = {}
+    places = request.places if request else {}
     for check in chosen:
         began = time.perf_counter()
-        findings += [_suppressed(found, policy) for found in run(check, facts)]
+        findings += [_suppressed(_placed(found, places), policy) for found in run(check, facts)]
         seconds[check.code] = time.perf_counter() - began
     examination = Examination(
         case=case,
+        name=name,
         findings=tuple(findings),
         forecast=facts.get(Forecast),
         launch=facts.get(Launch),
@@ -148,12 +158,22 @@ def _skipped(missing: Unavailable) -> Finding:
     return Finding(outcome=Outcome.SKIP, message_id="not observed: {reason}", params={"reason": missing.reason})
 
 
+def _placed(finding: Finding, places: dict[str, Place]) -> Finding:
+    """The finding pointed to the file and line that set what it is about, where the launch was read from a file."""
+    if not places or (finding.where and finding.where.kind == "file"):
+        return finding
+    place = places.get(finding.where.name) if finding.where else None
+    return replace(finding, where=place or places.get("launch", finding.where))
+
+
 def _suppressed(finding: Finding, policy: Policy) -> Finding:
     if finding.outcome not in (Outcome.WARN, Outcome.FAIL):
         return finding
     for selector, reason in policy.ignore.items():
         if matches(selector, finding.code, finding.name):
             return replace(finding, suppressed=reason or "ignored")
+    if finding.fingerprint in policy.baseline:
+        return replace(finding, suppressed="in the baseline")
     return finding
 
 
@@ -167,3 +187,8 @@ def exit_code(examination: Examination, policy: Policy) -> Exit:
             return Exit.UNKNOWN
     counted = {Outcome.FAIL} if policy.fail_on is Outcome.FAIL else {Outcome.FAIL, Outcome.WARN}
     return Exit.FINDINGS if any(finding.outcome in counted for finding in live) else Exit.OK
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of several examinations: what could not be told comes before what was found."""
+    return max(codes, default=0)

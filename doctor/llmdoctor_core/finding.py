@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 from typing import Any
 
 from msgspec import Struct
@@ -45,6 +46,12 @@ class Finding(Struct, frozen=True, kw_only=True):
     @property
     def message(self) -> str:
         return self.message_id.format_map(self.params) if self.params else self.message_id
+
+    @property
+    def fingerprint(self) -> str:
+        """Stable over versions and numbers: code, place and names of the parameters, never their values."""
+        place = f"{self.where.kind}:{self.where.name}" if self.where else ""
+        return hashlib.sha256("\0".join((self.code, place, *sorted(self.params))).encode()).hexdigest()[:32]
 
     def of(self, code: str, name: str, remedy: str | None) -> Finding:
         """The same finding under a check's code; a remedy that the finding names itself stays."""

@@ -1,4 +1,4 @@
-"""The rim: builds a case from what the person gave and what the host shows."""
+"""The rim: builds a case from what the person gave (a command or a deployment file) and what the host shows."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from msgspec import Struct
 
-from . import runtimes
+from . import deploy, runtimes
 from .case import Case
+from .deploy import Deployment, Word
 from .errors import InputError
 from .facts import (
+    Container,
     DraftSource,
+    Gpu,
+    Gpus,
     LaunchRequest,
     ModelSource,
+    Mount,
     TargetEnvironment,
     Unavailable,
 )
 
-ASSUMED = Unavailable(reason="the GPU was given with --gpu: this host was not looked at", permanent=True)
+HOST_FACTS = (
+    "driver", "links", "toolkits", "jit", "target", "annotations", "system", "container", "environment", "network",
+)  # fmt: skip
+OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
 RELEVANT = (
     "VLLM_", "LLAMA_", "GGML_", "CUDA_", "NVIDIA_", "NCCL_", "HF_", "HUGGING_FACE_", "TRANSFORMERS_", "FLASHINFER_",
     "TRITON_", "TORCH", "PYTORCH_", "LMCACHE_", "LM_CACHE_", "UCX_", "RAY_", "OMP_", "SGLANG_", "OLLAMA_",
@@ -31,12 +39,16 @@ RELEVANT = (
 )  # fmt: skip
 """Prefixes of environment variables that a server or its libraries read."""
 SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
+DOCKER_SHM = 64 << 20
+"""/dev/shm of a container started without --shm-size (Docker and Podman reference, `run`)."""
 
 
 class Intake(Struct, frozen=True, kw_only=True):
     """What the person gave on the command line."""
 
     command: tuple[str, ...] = ()
+    file: str | None = None
+    """A deployment file (``-`` for standard input) instead of a command."""
     runtime: str | None = None
     model: str | None = None
     draft: str | None = None
@@ -47,66 +59,62 @@ class Intake(Struct, frozen=True, kw_only=True):
     kv_memory: int | None = None
     revision: str | None = None
     offline: bool = False
-    observe_host: bool = True
-    """False for ``predict``: only the GPUs are asked, no other probe runs."""
+    gpus_only: bool = False
+    """Ask this host for its GPUs and nothing else."""
 
 
-def build_case(intake: Intake, environment: Mapping[str, str] = os.environ) -> Case:
-    """Observe and read everything the launch needs. Raises InputError for what the person must correct."""
-    assigned, argv = split_environment(intake.command)
-    environ = {**environment, **assigned}
-    runtime_name = intake.runtime or runtime_of(argv)
-    runtime = runtimes.runtime(runtime_name)
-    observed = _observe(intake, environ)
-    version, version_source = _version(intake, runtime, observed, argv)
-    reference = intake.model or runtime.model_reference(argv)
-    request = LaunchRequest(
-        runtime=runtime_name,  # type: ignore[arg-type]  # checked by runtimes.runtime
-        argv=argv,
-        environment=relevant(environ),
-        version=version,
-        version_source=version_source,
-        entrypoint="llm" if intake.entrypoint == "llm" else "serve",
-        model=reference,
-        config_files=_config_files(argv),
-        kv_memory=intake.kv_memory,
-    )
-    draft = intake.draft or runtime.draft_reference(argv)
+def build_cases(
+    intake: Intake, file_text: str | None = None, environment: Mapping[str, str] = os.environ
+) -> list[Case]:
+    """One case for each launch: of the command, or of the deployment file whose text is given.
+
+    Raises InputError for what the person must correct.
+    """
+    if file_text is not None:
+        name = "standard input" if intake.file in (None, "-") else str(intake.file)
+        return [_case(found, intake, environment, name) for found in deploy.read(file_text, name)]
+    typed = [Word(word, 0) for word in intake.command]
+    found = deploy.deployment_from(typed) or Deployment(argv=intake.command, runtime=intake.runtime)
+    return [_case(found, intake, environment, None)]
+
+
+def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], file: str | None) -> Case:
+    name = intake.runtime or found.runtime
+    if name is None:
+        raise InputError(_no_runtime(found.argv))
+    runtime = runtimes.runtime(name)
+    environ = dict(found.environment) if file else {**environment, **found.environment}
+    observed = _observe(found, intake, environ, file)
+    version, version_source = _version(found, intake, runtime, observed)
+    reference = intake.model or runtime.model_reference(found.argv)
+    draft = intake.draft or runtime.draft_reference(found.argv)
     return Case(
         observed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        launch=request,
+        host=found.name or None,
+        launch=LaunchRequest(
+            runtime=name,  # type: ignore[arg-type]  # runtimes.runtime knows it
+            argv=found.argv,
+            environment=relevant(environ),
+            version=version,
+            version_source=version_source,
+            entrypoint="llm" if intake.entrypoint == "llm" else "serve",
+            model=reference,
+            config_files=_config_files(found.argv, file),
+            kv_memory=intake.kv_memory,
+            places=found.places,
+        ),
         model=_model(reference, intake, environ),
         draft=_draft(draft, intake, environ),
         **observed,
     )
 
 
-def split_environment(command: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """``FOO=1 env BAR=2 vllm serve`` -> assignments and the command proper."""
-    assigned: dict[str, str] = {}
-    rest = list(command)
-    while rest:
-        name, equals, value = rest[0].partition("=")
-        if equals and name.isidentifier():
-            assigned[name] = value
-        elif rest[0] != "env":
-            break
-        rest.pop(0)
-    return assigned, tuple(rest)
-
-
-def runtime_of(argv: tuple[str, ...]) -> str:
-    """The runtime whose command this is. Raises InputError when it is none that is known."""
-    words = " ".join(Path(word).name for word in argv[:4])
-    if "vllm" in words:
-        return "vllm"
-    if "llama-server" in words or "llama-cli" in words or words.startswith("llama serve"):
-        return "llamacpp"
-    raise InputError(
-        f"cannot tell the runtime from {' '.join(argv[:3])!r}: give --runtime ({', '.join(runtimes.NAMES)})"
-        if argv
-        else "no launch given: put the server's command after --, e.g. -- vllm serve Qwen/Qwen3-8B"
-    )
+def _no_runtime(argv: tuple[str, ...]) -> str:
+    known = ", ".join(runtimes.NAMES)
+    if argv:
+        return f"cannot tell the runtime from {' '.join(argv[:3])!r}: give --runtime ({known})"
+    example = "-- vllm serve Qwen/Qwen3-8B"
+    return f"no launch given: put the server's command after --, e.g. {example}, or give --runtime ({known})"
 
 
 def relevant(environment: Mapping[str, str]) -> dict[str, str]:
@@ -115,38 +123,75 @@ def relevant(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: "<set>" if any(word in name for word in SECRET) else value for name, value in chosen.items()}
 
 
-def _observe(intake: Intake, environ: dict[str, str]) -> dict[str, Any]:
+def _observe(found: Deployment, intake: Intake, environ: dict[str, str], file: str | None) -> dict[str, Any]:
+    """Facts of the host that are true for this launch; the others say why they were not looked for."""
+    facts: dict[str, Any] = {}
+    if file or intake.gpu:
+        why = f"the launch is read from {file}" if file else "the GPU was given with --gpu"
+        elsewhere = Unavailable(reason=f"{why}: this host was not looked at", permanent=True)
+        facts = dict.fromkeys(HOST_FACTS, elsewhere)
+        if intake.python:
+            facts |= {name: fact for name, fact in _look(intake, environ).items() if name in OF_ENVIRONMENT}
+        facts["gpus"] = _granted_gpus(found, intake, elsewhere)
+    else:
+        facts = _look(intake, environ)
+    if found.engine in ("docker", "podman", "nerdctl", "kubernetes"):
+        why = f"the server runs in the image {found.image}, which was not looked at"
+        inside = Unavailable(reason=why, permanent=True)
+        if not intake.python:
+            facts |= dict.fromkeys((*OF_ENVIRONMENT, "environment"), inside)
+        facts["container"] = _container(found)
+    return facts
+
+
+def _look(intake: Intake, environ: dict[str, str]) -> dict[str, Any]:
+    from .observe import ObserveOptions, observe
+
+    return dict(observe(ObserveOptions(python=intake.python, environment=environ, gpus_only=intake.gpus_only)))
+
+
+def _granted_gpus(found: Deployment, intake: Intake, elsewhere: Unavailable) -> Gpus | Unavailable:
     if intake.gpu:
         from .gpu_table import gpus_from
 
-        facts: dict[str, Any] = {"gpus": gpus_from(intake.gpu)}
-        if intake.python is None:
-            return facts | dict.fromkeys(
-                ("driver", "links", "toolkits", "jit", "target", "annotations", "system", "container", "environment",
-                 "network"),
-                ASSUMED,
-            )  # fmt: skip
-        from .observe import ObserveOptions, observe
+        many = found.gpus is not None and found.gpus > 1 and "x" not in intake.gpu.rpartition("-")[2].lower()
+        return gpus_from(f"{intake.gpu}x{found.gpus}" if many else intake.gpu)
+    if found.gpus is None:
+        return elsewhere
+    devices = tuple(Gpu(index=index, name="of unknown kind", visible_as=index) for index in range(found.gpus))
+    return Gpus(devices=devices, assumed=f"the deployment grants {found.gpus}; give --gpu to say of what kind")
 
-        seen = observe(ObserveOptions(python=intake.python, environment=environ))
-        return {name: seen.get(name, ASSUMED) for name in ("target", "annotations", "toolkits", "jit")} | facts
-    from .observe import ObserveOptions, observe
 
-    return dict(observe(ObserveOptions(python=intake.python, environment=environ, host=intake.observe_host)))
+def _container(found: Deployment) -> Container:
+    """What the deployment grants its container."""
+    shm = found.shm_bytes
+    if shm is None and not found.ipc_host and found.engine != "kubernetes":
+        shm = DOCKER_SHM
+    return Container(
+        kind=found.engine or "container",
+        image=found.image,
+        memory_limit=found.memory_limit,
+        cpu_limit=found.cpu_limit,
+        shm=Mount(path="/dev/shm", filesystem="tmpfs", size=shm) if shm is not None else None,
+        ipc_host=found.ipc_host,
+        unread={} if shm is not None else {"shm": "the deployment sets no size"},
+    )
 
 
 def _version(
-    intake: Intake, runtime: runtimes.Runtime, observed: Mapping[str, Any], argv: tuple[str, ...]
+    found: Deployment, intake: Intake, runtime: runtimes.Runtime, observed: Mapping[str, Any]
 ) -> tuple[str | None, str]:
     if intake.runtime_version:
         return intake.runtime_version, "--runtime-version"
+    if found.version:
+        return found.version, f"image {found.image}"
     target = observed.get("target")
     if isinstance(target, TargetEnvironment):
         for name in runtime.DISTRIBUTIONS:
-            if found := target.has(name):
-                return found.version, f"{found.name} {found.version} in {target.prefix or target.python}"
-    if argv and Path(argv[0]).name.startswith("llama") and not intake.gpu:
-        return _binary_version(argv[0])
+            if installed := target.has(name):
+                return installed.version, f"{installed.name} {installed.version} in {target.prefix or target.python}"
+    if found.argv and PurePath(found.argv[0]).name.startswith("llama") and not found.engine and not intake.gpu:
+        return _binary_version(found.argv[0])
     return None, "no installed version was found"
 
 
@@ -165,7 +210,7 @@ def _binary_version(binary: str) -> tuple[str | None, str]:
     return None, f"{path} --version names no build"
 
 
-def _config_files(argv: tuple[str, ...]) -> dict[str, str]:
+def _config_files(argv: tuple[str, ...], file: str | None) -> dict[str, str]:
     files = {}
     for position, word in enumerate(argv):
         flag, equals, value = word.partition("=")
@@ -175,7 +220,8 @@ def _config_files(argv: tuple[str, ...]) -> dict[str, str]:
         try:
             files[path] = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--config {path}: {error}") from None
+            if file is None:
+                raise InputError(f"--config {path}: {error}") from None
     return files
 
 

@@ -60,7 +60,7 @@ def page(code: str, language: str, packages: tuple[str, ...]) -> str | None:
 @lru_cache(maxsize=8)
 def conditions(packages: tuple[str, ...]) -> dict[str, str]:
     """Code to name of every condition that has a page, in code order; the page's first line is the registry."""
-    named = {}
+    named: dict[str, str] = {}
     for package in packages:
         folder = resources.files(package) / "explain" / "en"
         if folder.is_dir():

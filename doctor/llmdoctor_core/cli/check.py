@@ -11,20 +11,24 @@ from . import options
 if TYPE_CHECKING:
     from llmdoctor_core.case import Case
     from llmdoctor_core.examine import Policy
+    from llmdoctor_core.report import View
 
 
 @click.command("check", short_help="Examine a launch before it starts.")
 @options.launch_options
-@click.option(
-    "--case", "case_file", metavar="FILE", help="Replay a case file or bundle instead of observing this host."
-)
+@click.option("--case", "case_files", multiple=True, metavar="FILE", help="Replay case files (a glob for a fleet).")
 @click.option("--format", "format_name", default="terminal", metavar="NAME", help="Format of the report.")
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE", help="A further report; repeatable.")
 @options.OUTPUT
 @click.option("--select", multiple=True, metavar="CODE", help="Run only these: codes, names or prefixes.")
 @click.option("--ignore", multiple=True, metavar="CODE[=REASON]", help="Show but do not count these.")
 @click.option("--require", multiple=True, metavar="CODE", help="Exit 3 when one of these had to be skipped.")
-@click.option("--fail-on", type=click.Choice(["fail", "warn"]), default="fail", help="What exits with 1.")
+@click.option("--fail-on", type=click.Choice(["fail", "warn"]), help="What exits with 1; fail is the default.")
+@click.option("--profile", metavar="NAME", help="Set of checks: preflight (default), deep.")
+@click.option("--baseline", metavar="FILE", help="A JSON report: only findings that are not in it count.")
+@click.option(
+    "--config", "config_file", metavar="FILE", help="llmdoctor.toml or a pyproject.toml with [tool.llmdoctor]."
+)
 @click.option("--sarif-anchor", metavar="FILE", help="File that findings without a file point to in SARIF.")
 @options.LANGUAGE
 @click.option("-v", "--verbose", count=True, help="Show skipped checks too.")
@@ -35,9 +39,10 @@ def command(**given: Any) -> int:
     \b
     llmdoctor check --gpu A100-80GB -- vllm serve Qwen/Qwen3-8B --max-model-len 32768
     llmdoctor check --format json -- llama-server -m model.gguf -c 32768
-    llmdoctor check --case case.json
+    llmdoctor check -f compose.yaml --gpu L4 --report sarif=out.sarif
+    llmdoctor check --case 'nodes/*.json'
     """
-    from llmdoctor_core.examine import examine
+    from llmdoctor_core.examine import examine, worst
     from llmdoctor_core.plugins import catalogue
     from llmdoctor_core.report import renderer
 
@@ -45,29 +50,41 @@ def command(**given: Any) -> int:
     renderers = [(renderer(name), path) for name, path in targets]
     loaded = catalogue()
     policy = _policy(given, loaded)
-    examination = examine(_case(given), loaded.checks, policy, loaded.broken)
+    cases = _cases(given)
+    several = len(cases) > 1
+    examinations = [
+        examine(case, loaded.checks, policy, loaded.broken, name if several else "") for name, case in cases.items()
+    ]
+    if several and given["case_files"]:
+        from llmdoctor_core.fleet import joined
+
+        examinations.append(joined(cases))
     for render, path in renderers:
-        options.write(path, render(examination, _view(given, path, loaded.packages)))
-    return examination.exit_code
+        options.write(path, render(examinations, _view(given, path, loaded.packages)))
+    return worst(examination.exit_code for examination in examinations)
 
 
-def _case(given: dict[str, Any]) -> Case:
-    if not given["case_file"]:
-        from llmdoctor_core.intake import build_case
+def _cases(given: dict[str, Any]) -> dict[str, Case]:
+    """The cases by the name of their host or file."""
+    if not given["case_files"]:
+        found = options.cases_from(given)
+        return {case.host or f"launch {number}": case for number, case in enumerate(found, 1)}
+    from llmdoctor_core.bundle import read_case
+    from llmdoctor_core.errors import InputError
 
-        return build_case(options.intake_from(given))
-    from llmdoctor_core.case import MAX_CASE_BYTES, decode
-
-    return decode(options.read_file(given["case_file"], MAX_CASE_BYTES), given["case_file"])
+    cases: dict[str, Case] = {}
+    for pattern in given["case_files"]:
+        files = options.files_matching(pattern)
+        if not files:
+            raise InputError(f"--case {pattern}: no such file")
+        cases |= {file: read_case(file) for file in files}
+    return cases
 
 
 def _policy(given: dict[str, Any], loaded: Any) -> Policy:
-    from llmdoctor_core.examine import Policy, known_selectors
-    from llmdoctor_core.finding import Outcome
+    from llmdoctor_core.policy import policy_from
 
-    ignored = dict(entry.partition("=")[::2] for entry in given["ignore"])
-    known_selectors((*given["select"], *ignored, *given["require"]), loaded.checks)
-    return Policy(select=given["select"], ignore=ignored, require=given["require"], fail_on=Outcome(given["fail_on"]))
+    return policy_from(given, loaded.checks)
 
 
 def _target(report: str) -> tuple[str, str]:
@@ -77,7 +94,7 @@ def _target(report: str) -> tuple[str, str]:
     return name, path
 
 
-def _view(given: dict[str, Any], path: str, packages: tuple[str, ...]) -> Any:
+def _view(given: dict[str, Any], path: str, packages: tuple[str, ...]) -> View:
     from llmdoctor_core.report import View
 
     from .terminal import colour, columns
@@ -88,5 +105,5 @@ def _view(given: dict[str, Any], path: str, packages: tuple[str, ...]) -> Any:
         colour=colour(given["color"], path),
         width=columns(path),
         packages=packages,
-        anchor=given["sarif_anchor"],
+        anchor=given["sarif_anchor"] or given["file"],
     )

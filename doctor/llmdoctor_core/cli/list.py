@@ -55,6 +55,7 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def _data() -> list[dict[str, Any]]:
+    from llmdoctor_core.plugins import packages
     from llmdoctor_core.tables import tables
 
-    return [{"title": t.title, "date": t.date, "rows": t.rows, "file": t.file} for t in tables()]
+    return [{"date": t.date, "rows": t.rows, "title": t.title, "file": t.file} for t in tables(packages())]

@@ -6,13 +6,18 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+
+if TYPE_CHECKING:
+    from llmdoctor_core.case import Case
+    from llmdoctor_core.intake import Intake
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 LAUNCH: tuple[Any, ...] = (
+    click.option("-f", "--file", metavar="FILE", help="Read the launch from a compose file, manifest, unit or script."),
     click.option("--runtime", metavar="NAME", help="vllm or llamacpp; told from the command after -- where it can be."),
     click.option("--model", metavar="MODEL", help="Hugging Face id, folder, GGUF file or URL, or ollama:NAME."),
     click.option("--draft", metavar="MODEL", help="Draft model, where the command does not name it."),
@@ -39,7 +44,7 @@ def launch_options(function: C) -> C:
     return cast("C", wrapped)
 
 
-def intake_from(given: dict[str, Any], *, observe_host: bool = True) -> Any:
+def intake_from(given: dict[str, Any], *, gpus_only: bool = False) -> Intake:
     """The launch options as an ``Intake``. Raises InputError for a malformed size."""
     from llmdoctor_core.intake import Intake
     from llmdoctor_core.units import parse_size
@@ -47,6 +52,7 @@ def intake_from(given: dict[str, Any], *, observe_host: bool = True) -> Any:
     kv_memory = given["kv_memory"]
     return Intake(
         command=tuple(given["command"]),
+        file=given.get("file"),
         runtime=given["runtime"],
         model=given["model"],
         draft=given["draft"],
@@ -57,8 +63,18 @@ def intake_from(given: dict[str, Any], *, observe_host: bool = True) -> Any:
         kv_memory=parse_size(kv_memory, "--kv-memory") if kv_memory else None,
         revision=given["revision"],
         offline=given["offline"],
-        observe_host=observe_host,
+        gpus_only=gpus_only,
     )
+
+
+def cases_from(given: dict[str, Any], *, gpus_only: bool = False) -> list[Case]:
+    """The cases of the launch options: one, or one for each launch of a deployment file."""
+    from llmdoctor_core.deploy import MAX_BYTES
+    from llmdoctor_core.intake import build_cases
+
+    file = given.get("file")
+    text = read_file(file, MAX_BYTES).decode("utf-8", errors="replace") if file else None
+    return build_cases(intake_from(given, gpus_only=gpus_only), text)
 
 
 def language(given: str | None) -> str:
@@ -82,6 +98,14 @@ def read_file(path: str, limit: int) -> bytes:
     if len(data) > limit:
         raise InputError(f"{path} is larger than {limit:,} bytes")
     return data
+
+
+def files_matching(pattern: str) -> list[str]:
+    """The file of that name, or all that a glob pattern matches, in order."""
+    if Path(pattern).exists() or pattern == "-":
+        return [pattern]
+    anchor = Path(pattern).anchor
+    return sorted(map(str, Path(anchor).glob(str(Path(pattern).relative_to(anchor)))))
 
 
 def write(path: str, text: str) -> None:

@@ -24,9 +24,8 @@ def command(**given: Any) -> int:
     from llmdoctor_core.derive import Facts
     from llmdoctor_core.errors import InputError
     from llmdoctor_core.facts import Forecast, Unavailable
-    from llmdoctor_core.intake import build_case
 
-    case = build_case(options.intake_from(given, observe_host=False))
+    case = options.cases_from(given, gpus_only=True)[0]
     if given["sweep"]:
         from llmdoctor_core.sweep import render, sweep
 

@@ -20,7 +20,10 @@ def command(**given: Any) -> int:
     llmdoctor check --case case.json
     """
     from llmdoctor_core.case import encode
-    from llmdoctor_core.intake import build_case
+    from llmdoctor_core.errors import InputError
 
-    options.write(given["output"], encode(build_case(options.intake_from(given))).decode())
+    cases = options.cases_from(given)
+    if len(cases) > 1:
+        raise InputError(f"{given['file']} holds {len(cases)} launches; a case is one: give its command after --")
+    options.write(given["output"], encode(cases[0]).decode())
     return 0

@@ -1,9 +1,9 @@
-"""Reports: one file a format, each a function from an examination to text."""
+"""Reports: one file a format, each a function from examinations (one, or one a host) to text."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -27,7 +27,7 @@ class View(Struct, frozen=True, kw_only=True):
     """A file of the repository that a finding without a file of its own points to (SARIF)."""
 
 
-Renderer = Callable[[Examination, View], str]
+Renderer = Callable[[Sequence[Examination], View], str]
 
 
 def renderer(name: str) -> Renderer:

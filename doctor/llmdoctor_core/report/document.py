@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from llmdoctor_core import __version__
-from llmdoctor_core.examine import Examination
+from llmdoctor_core.examine import Examination, worst
 from llmdoctor_core.facts import Forecast, Launch, Unavailable
 from llmdoctor_core.finding import Finding
 from llmdoctor_core.text import clean, localized
@@ -17,8 +18,20 @@ from . import View
 FORMAT_VERSION = "1.0"
 
 
-def document(examination: Examination, view: View) -> dict[str, Any]:
-    """The report's contract, additive within a major ``format_version``."""
+def document(examinations: Sequence[Examination], view: View) -> dict[str, Any]:
+    """The report's contract, additive within a major ``format_version``. Several hosts stand under ``hosts``."""
+    if len(examinations) == 1:
+        return host_document(examinations[0], view)
+    return {
+        "format_version": FORMAT_VERSION,
+        "tool": {"name": "llmdoctor", "version": __version__},
+        "exit_code": worst(examination.exit_code for examination in examinations),
+        "hosts": [{"host": examination.name, **host_document(examination, view)} for examination in examinations],
+    }
+
+
+def host_document(examination: Examination, view: View) -> dict[str, Any]:
+    """One examination as a document."""
     launch = examination.launch
     return {
         "format_version": FORMAT_VERSION,
@@ -45,6 +58,7 @@ def finding_document(finding: Finding, view: View) -> dict[str, Any]:
     message = clean(finding.message)
     return {
         "code": finding.code,
+        "fingerprint": finding.fingerprint,
         "name": finding.name,
         "outcome": finding.outcome.value,
         "message": message,

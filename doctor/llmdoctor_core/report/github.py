@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llmdoctor_core.examine import Examination
 from llmdoctor_core.finding import Finding, Outcome
 from llmdoctor_core.text import clean, localized
@@ -12,14 +14,16 @@ SHOWN = 10
 """Annotations of one level that GitHub shows a step; the rest would be dropped silently."""
 
 
-def render(examination: Examination, view: View) -> str:
+def render(examinations: Sequence[Examination], view: View) -> str:
     """``::error`` and ``::warning`` lines, worst first, the last of a level naming how many more there are."""
     lines = []
     for outcome, level in ((Outcome.ERROR, "error"), (Outcome.FAIL, "error"), (Outcome.WARN, "warning")):
-        findings = [f for f in examination.findings if f.outcome is outcome and not f.suppressed]
+        findings = [f for e in examinations for f in e.findings if f.outcome is outcome and not f.suppressed]
         lines += _level(findings, level, view)
-    counts = examination.summary()
-    lines.append(", ".join(f"{counts[name]} {name}" for name in ("pass", "warn", "fail", "skip", "error")))
+    for examination in examinations:
+        counts = examination.summary()
+        words = ", ".join(f"{counts[name]} {name}" for name in ("pass", "warn", "fail", "skip", "error"))
+        lines.append(f"{clean(examination.name)} {words}".strip())
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 
@@ -27,27 +28,31 @@ ORDER = (Outcome.ERROR, Outcome.FAIL, Outcome.WARN, Outcome.SKIP)
 PLOT_WIDTH, PLOT_HEIGHT, MARGIN = 640, 240, 56
 
 
-def render(examination: Examination, view: View) -> str:
+def render(examinations: Sequence[Examination], view: View) -> str:
     """The page. Nothing in it comes from elsewhere: style and plot stand inside."""
-    heading, outcome = verdict(examination)
     style = resources.files(__package__).joinpath("report.css").read_text(encoding="utf-8")
-    body = [
-        f'<header class="{outcome.value}"><h1>{_text(heading)}</h1><p>{_text(subject(examination))}</p></header>',
+    title = verdict(examinations[0])[0] if len(examinations) == 1 else f"{len(examinations)} examinations"
+    body = "\n".join(part for examination in examinations for part in _body(examination, view) if part)
+    return (
+        f'<!doctype html>\n<html lang="{view.language}">\n<head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>llmdoctor: {_text(title)}</title><style>{style}</style></head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _body(examination: Examination, view: View) -> list[str]:
+    heading, outcome = verdict(examination)
+    name = f"<p>{_text(examination.name)}</p>" if examination.name else ""
+    return [
+        f'<header class="{outcome.value}"><h1>{_text(heading)}</h1>{name}<p>{_text(subject(examination))}</p></header>',
         *_forecast(examination),
         _links(examination),
         _plot(examination.sweep),
-        '<section id="findings"><h2>Findings</h2>',
+        '<section class="findings"><h2>Findings</h2>',
         *(_finding(f, view) for o in ORDER for f in examination.findings if f.outcome is o),
         "</section>",
         f"<footer>{_summary(examination)}</footer>",
     ]
-    return (
-        f'<!doctype html>\n<html lang="{view.language}">\n<head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>llmdoctor: {_text(heading)}</title><style>{style}</style></head>\n<body>\n"
-        + "\n".join(part for part in body if part)
-        + "\n</body>\n</html>\n"
-    )
 
 
 def _text(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from llmdoctor_core.examine import Examination
 
@@ -10,6 +11,6 @@ from . import View
 from .document import document
 
 
-def render(examination: Examination, view: View) -> str:
+def render(examinations: Sequence[Examination], view: View) -> str:
     """The document, indented; never NaN or Infinity, which are no JSON."""
-    return json.dumps(document(examination, view), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return json.dumps(document(examinations, view), ensure_ascii=False, indent=1, allow_nan=False) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from llmdoctor_core.examine import Examination
@@ -13,14 +14,24 @@ from . import View
 WORST_FIRST = (Outcome.ERROR, Outcome.FAIL, Outcome.WARN, Outcome.SKIP)
 
 
-def render(examination: Examination, view: View) -> str:
-    """One ``testsuite``. Several findings of a check share its test case: GitLab keeps only the first of a name."""
+def render(examinations: Sequence[Examination], view: View) -> str:
+    """One ``testsuite`` an examination."""
+    suites = ElementTree.Element("testsuites")
+    suites.extend(_suite(examination, view) for examination in examinations)
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _suite(examination: Examination, view: View) -> ElementTree.Element:
+    """Several findings of a check share its test case: GitLab keeps only the first of a name."""
     found: dict[str, list[Finding]] = {}
     names = dict(examination.checks)
     for finding in examination.findings:
         found.setdefault(finding.code, []).append(finding)
         names.setdefault(finding.code, finding.name)
-    suite = ElementTree.Element("testsuite", name="llmdoctor", timestamp=_timestamp(examination))
+    suite = ElementTree.Element(
+        "testsuite", name=clean(f"llmdoctor {examination.name}".rstrip()), timestamp=_timestamp(examination)
+    )
     for code, name in names.items():
         _case(suite, examination, code, name, found.get(code, []), view)
     counts = {tag: len(suite.findall(f"testcase/{tag}")) for tag in ("failure", "error", "skipped")}
@@ -29,10 +40,7 @@ def render(examination: Examination, view: View) -> str:
     suite.set("errors", str(counts["error"]))
     suite.set("skipped", str(counts["skipped"]))
     suite.set("time", f"{sum(examination.seconds.values()):.3f}")
-    suites = ElementTree.Element("testsuites")
-    suites.append(suite)
-    ElementTree.indent(suites)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+    return suite
 
 
 def _timestamp(examination: Examination) -> str:

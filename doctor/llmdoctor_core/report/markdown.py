@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llmdoctor_core.examine import Examination
 from llmdoctor_core.facts import CacheForecast, DeviceMemory, Estimate, Forecast
 from llmdoctor_core.finding import Finding, Outcome
@@ -14,9 +16,19 @@ from .words import PARTS, cache_rows, subject, verdict
 ORDER = (Outcome.ERROR, Outcome.FAIL, Outcome.WARN)
 
 
-def render(examination: Examination, view: View) -> str:
-    """Verdict, memory and cache as tables, then each finding under its code."""
-    lines = [f"## {_escaped(verdict(examination)[0])}", "", _escaped(subject(examination)), ""]
+def render(examinations: Sequence[Examination], view: View) -> str:
+    """Verdict, memory and cache as tables, then each finding under its code; for one examination after the other."""
+    return "\n".join(_one(examination, view) for examination in examinations)
+
+
+def _one(examination: Examination, view: View) -> str:
+    lines = [
+        *([f"# {_escaped(examination.name)}", ""] if examination.name else []),
+        f"## {_escaped(verdict(examination)[0])}",
+        "",
+        _escaped(subject(examination)),
+        "",
+    ]
     if isinstance(examination.forecast, Forecast):
         lines += _forecast(examination.forecast)
     for outcome in ORDER:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
 from llmdoctor_core import __version__
 from llmdoctor_core.errors import InputError
-from llmdoctor_core.examine import Examination
+from llmdoctor_core.examine import Examination, worst
 from llmdoctor_core.finding import Finding, Outcome
 from llmdoctor_core.text import clean, page
 
@@ -19,12 +19,13 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 LEVEL = {Outcome.FAIL: "error", Outcome.WARN: "warning"}
 
 
-def render(examination: Examination, view: View) -> str:
+def render(examinations: Sequence[Examination], view: View) -> str:
     """One run. Raises InputError when a finding has no file of the repository to point to and none was given."""
-    shown = [finding for finding in examination.findings if finding.outcome in LEVEL]
+    findings = [finding for examination in examinations for finding in examination.findings]
+    shown = [finding for finding in findings if finding.outcome in LEVEL]
     rules = {finding.code: finding.name for finding in shown}
-    errors = [finding for finding in examination.findings if finding.outcome is Outcome.ERROR]
-    skips = [finding for finding in examination.findings if finding.outcome is Outcome.SKIP]
+    errors = [finding for finding in findings if finding.outcome is Outcome.ERROR]
+    skips = [finding for finding in findings if finding.outcome is Outcome.SKIP]
     run = {
         "tool": {
             "driver": {
@@ -37,7 +38,7 @@ def render(examination: Examination, view: View) -> str:
         "invocations": [
             {
                 "executionSuccessful": not errors,
-                "exitCode": examination.exit_code,
+                "exitCode": worst(examination.exit_code for examination in examinations),
                 "toolExecutionNotifications": [
                     *(_notification(finding, "error") for finding in errors),
                     *(_notification(finding, "note") for finding in skips),
@@ -70,18 +71,11 @@ def _result(finding: Finding, rules: list[str], view: View) -> dict[str, Any]:
         "level": LEVEL[finding.outcome],
         "message": {"text": clean(finding.message)},
         "locations": [_location(finding, view)],
-        "partialFingerprints": {"llmdoctor/v1": fingerprint(finding)},
+        "partialFingerprints": {"llmdoctor/v1": finding.fingerprint},
     }
     if finding.suppressed:
         result["suppressions"] = [{"kind": "external", "justification": finding.suppressed}]
     return result
-
-
-def fingerprint(finding: Finding) -> str:
-    """Stable over versions and numbers: code, place and names of the parameters, never their values."""
-    place = f"{finding.where.kind}:{finding.where.name}" if finding.where else ""
-    text = "\0".join((finding.code, place, *sorted(finding.params)))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _location(finding: Finding, view: View) -> dict[str, Any]:

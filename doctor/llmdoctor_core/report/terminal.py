@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -34,9 +35,11 @@ STYLE = {
     Outcome.PASS: "green",
 }
 BAR_CELLS = 48
+IN_FULL = 4
+"""Up to so many examinations are shown in full; of more, the verdicts."""
 
 
-def render(examination: Examination, view: View) -> str:
+def render(examinations: Sequence[Examination], view: View) -> str:
     """The report as text; plain, unwrapped lines where ``view.width`` is None."""
     out = io.StringIO()
     console = Console(
@@ -50,13 +53,24 @@ def render(examination: Examination, view: View) -> str:
         soft_wrap=view.width is None,
         legacy_windows=False,
     )
+    for examination in examinations:
+        if len(examinations) > 1:
+            console.print(Text(f"== {clean(examination.name)}", style="bold"))
+        if len(examinations) <= IN_FULL:
+            _in_full(console, examination, view)
+        else:
+            text, outcome = verdict(examination)
+            console.print(Text(text, style=STYLE[outcome]))
+    return out.getvalue()
+
+
+def _in_full(console: Console, examination: Examination, view: View) -> None:
     _verdict(console, examination)
     _forecast(console, examination.forecast)
     _links(console, examination)
     for finding in _shown(examination, view):
         _finding(console, finding, view)
     _summary(console, examination)
-    return out.getvalue()
 
 
 def _verdict(console: Console, examination: Examination) -> None:

@@ -1,0 +1,36 @@
+"""Reads the launch out of what people deploy with: command lines, compose, Kubernetes, systemd, shell scripts."""
+
+from __future__ import annotations
+
+import re
+
+from llmdoctor_core.errors import InputError
+
+from .deployment import Deployment, Word
+from .words import deployment_from, split
+
+__all__ = ["Deployment", "Word", "deployment_from", "read", "split"]
+
+MAX_BYTES = 4 << 20
+
+
+def read(text: str, name: str) -> list[Deployment]:
+    """All launches of a known runtime in a deployment file; ``name`` tells its kind where the text does not.
+
+    Raises InputError naming the file when it cannot be read or holds no launch.
+    """
+    from . import script, systemd, yaml_files
+
+    if len(text) > MAX_BYTES:
+        raise InputError(f"{name}: more than {MAX_BYTES:,} characters are no deployment file")
+    if name.endswith((".service", ".container")) or re.search(
+        r"^(\[Unit\]|\[Service\]|ExecStart=)", text, re.MULTILINE
+    ):
+        found = systemd.read(text, name)
+    elif name.endswith((".yaml", ".yml")) or re.search(r"^(services|apiVersion):", text, re.MULTILINE):
+        found = yaml_files.read(text, name)
+    else:
+        found = script.read(text, name)
+    if not found:
+        raise InputError(f"{name}: no launch of a known runtime in it (vllm serve, llama-server, one of their images)")
+    return found

@@ -1,0 +1,62 @@
+"""Shell scripts as far as they are plain: exported variables, simple assignments, and the commands that launch."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import replace
+
+from llmdoctor_core.errors import InputError
+from llmdoctor_core.facts import Place
+
+from .deployment import Deployment
+from .words import deployment_from, split
+
+EXPORT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|\S*)\s*(?:#.*)?")
+VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
+
+
+def read(text: str, name: str) -> list[Deployment]:
+    """Every launch in a script; a variable the script assigns is put in, one it does not stays as written."""
+    variables: dict[str, str] = {}
+    exported: dict[str, int] = {}
+    found = []
+    for number, statement in _statements(text):
+        if assignment := EXPORT.fullmatch(statement):
+            variables[assignment[1]] = _filled(assignment[2].strip("\"'"), variables)
+            if statement.lstrip().startswith("export"):
+                exported[assignment[1]] = number
+            continue
+        base = Deployment(argv=(), environment={key: variables[key] for key in exported})
+        try:
+            launch = deployment_from(split(_filled(statement, variables), number), name, base)
+        except InputError:
+            continue  # a line of shell that is no plain command, such as one half of a here-document
+        if launch:
+            places = {f"env:{key}": Place(kind="file", name=name, line=line) for key, line in exported.items()}
+            found.append(replace(launch, places={**places, **launch.places}))
+    return found
+
+
+def _statements(text: str) -> list[tuple[int, str]]:
+    """Line number and text of each statement; continuation lines stay inside, so that words keep their lines."""
+    statements: list[tuple[int, str]] = []
+    continued = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if continued:
+            first, begun = statements[-1]
+            statements[-1] = (first, f"{begun}\n{line}")
+        elif line.strip() and not line.lstrip().startswith("#"):
+            statements.append((number, line))
+        else:
+            continue
+        continued = line.endswith("\\")
+    return statements
+
+
+def _filled(text: str, variables: dict[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[3]
+        return variables.get(name, match[2] if match[2] is not None else match[0])
+
+    return VARIABLE.sub(value, text)

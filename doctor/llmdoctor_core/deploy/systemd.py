@@ -1,0 +1,57 @@
+"""systemd units and Quadlet container files: ExecStart (or Image and Exec) with their environment and limits."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from llmdoctor_core.facts import Place
+
+from .deployment import Deployment, Word
+from .words import deployment_from, docker_size, split
+
+
+def read(text: str, name: str) -> list[Deployment]:
+    """The launches of a unit file; specifiers such as ``%h`` stay as written."""
+    settings = _settings(text)
+    places = {}
+    environment: dict[str, str] = {}
+    for key, value, line in settings:
+        if key == "Environment":
+            for word in split(value, line):
+                variable, _, content = word.text.partition("=")
+                environment[variable] = content
+                places[f"env:{variable}"] = Place(kind="file", name=name, line=line)
+    given = {key: (value, line) for key, value, line in settings}
+    base = Deployment(argv=(), engine="systemd", environment=environment, places=places, name=name)
+    if "LimitMEMLOCK" in given:
+        base = replace(base, memlock_unlimited=given["LimitMEMLOCK"][0] == "infinity")
+        places["memlock"] = Place(kind="file", name=name, line=given["LimitMEMLOCK"][1])
+    if "MemoryMax" in given and given["MemoryMax"][0] != "infinity":
+        base = replace(base, memory_limit=docker_size(given["MemoryMax"][0], f"{name} MemoryMax"))
+        places["memory"] = Place(kind="file", name=name, line=given["MemoryMax"][1])
+    if "Image" in given:
+        base = replace(base, engine="podman", image=given["Image"][0])
+    found = []
+    for key, value, line in settings:
+        if key in ("ExecStart", "Exec"):
+            launch = deployment_from([Word(w.text.lstrip("@-:+!"), w.line) if i == 0 else w
+                                      for i, w in enumerate(split(value, line))], name, base)  # fmt: skip
+            found += [launch] if launch else []
+    return found
+
+
+def _settings(text: str) -> list[tuple[str, str, int]]:
+    """Key, value and line; continued values keep their line breaks, so that each word keeps its line."""
+    settings: list[tuple[str, str, int]] = []
+    continued = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith(("#", ";")):
+            line = ""
+        if continued and settings:
+            key, value, first = settings[-1]
+            settings[-1] = (key, f"{value}\n{line.removesuffix(chr(92))}", first)
+        elif "=" in line:
+            key, _, value = line.partition("=")
+            settings.append((key.strip(), value.strip().removesuffix("\\"), number))
+        continued = line.endswith("\\") or (continued and not line)
+    return settings

@@ -1,0 +1,282 @@
+"""From the words of a command to the launch: wrappers taken off, container options understood."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib import resources
+from pathlib import PurePosixPath
+from typing import Any
+
+from msgspec.structs import replace
+
+from llmdoctor_core.errors import InputError
+from llmdoctor_core.facts import Place
+from llmdoctor_core.units import parse_size
+
+from .deployment import Deployment, Word
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ENGINES = ("docker", "podman", "nerdctl")
+WRAPPERS = {
+    "sudo",
+    "exec",
+    "nohup",
+    "time",
+    "env",
+    "setsid",
+    "stdbuf",
+    "nice",
+    "ionice",
+    "numactl",
+    "taskset",
+    "srun",
+    "torchrun",
+}
+"""Commands that run the command after them; their own options stand in between."""
+RUNNERS = {"uv", "poetry", "pdm", "conda", "mamba", "pixi"}
+"""Commands whose ``run`` does."""
+SHELLS = {"sh", "bash", "zsh", "dash"}
+DOCKER_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@lru_cache(maxsize=1)
+def _data() -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath("data/containers.toml").read_text(encoding="utf-8"))
+
+
+def split(text: str, line: int = 0) -> list[Word]:
+    """Words of a shell command, continuation lines joined, each with its line. Raises InputError for open quotes."""
+    words: list[Word] = []
+    lexer = shlex.shlex(text.replace("\\\n", " \n"), posix=True, punctuation_chars=False)
+    lexer.whitespace_split = True
+    lexer.commenters = "#"
+    try:
+        while (token := lexer.get_token()) is not None:
+            words.append(Word(token, line + lexer.lineno - 1 - token.count("\n") if line else 0))
+    except ValueError as error:
+        raise InputError(f"line {line}: the command has {str(error).lower()}") from None
+    return words
+
+
+def deployment_from(
+    words: Iterable[Word], file: str | None = None, base: Deployment | None = None
+) -> Deployment | None:
+    """The launch in a command, or None where it is none of a known runtime.
+
+    ``base`` holds what surrounds the command already (a compose service's image and environment).
+    """
+    rest = list(words)
+    found = base or Deployment(argv=())
+    while rest:
+        name = PurePosixPath(rest[0].text).name
+        if _assignment(rest[0].text):
+            variable, _, value = rest[0].text.partition("=")
+            found = _with_variable(found, variable, value, rest[0], file)
+            rest.pop(0)
+        elif name in ENGINES:
+            found, rest = _container(rest, found, file)
+        elif name in SHELLS and (inner := _inline(rest)) is not None:
+            rest = inner
+        elif name in WRAPPERS or (name in RUNNERS and [word.text for word in rest[1:2]] == ["run"]):
+            rest = _unwrapped(rest)
+        else:
+            break
+    return _launch(rest, found, file)
+
+
+def _assignment(word: str) -> bool:
+    name, equals, _ = word.partition("=")
+    return bool(equals) and name.isidentifier()
+
+
+def _with_variable(found: Deployment, name: str, value: str, word: Word, file: str | None) -> Deployment:
+    return replace(
+        found,
+        environment={**found.environment, name: value},
+        places={**found.places, **_place(f"env:{name}", word.line, file)},
+    )
+
+
+def _place(key: str, line: int, file: str | None) -> dict[str, Place]:
+    return {key: Place(kind="file", name=file, line=line or None)} if file else {}
+
+
+def _inline(rest: list[Word]) -> list[Word] | None:
+    """The command inside ``bash -c "..."``; of several joined by ; or && the one that launches."""
+    for position, word in enumerate(rest[1:], 1):
+        if re.fullmatch(r"-[a-z]*c", word.text):
+            if position + 1 == len(rest):
+                return []
+            script = rest[position + 1]
+            for command in re.split(r"&&|;|\n(?!\s)", script.text):
+                inner = split(command, script.line)
+                if deployment_from(inner) is not None:
+                    return inner
+            return split(script.text, script.line)
+        if not word.text.startswith("-"):
+            return None
+    return None
+
+
+def _unwrapped(rest: list[Word]) -> list[Word]:
+    """Without the wrapper and its own options: up to the first word that begins a launch."""
+    for position in range(1, len(rest)):
+        word = rest[position].text
+        name = PurePosixPath(word).name
+        if word.startswith("vllm.entrypoints"):
+            return [Word("python", rest[position].line), Word("-m", rest[position].line), *rest[position:]]
+        if _assignment(word) or name in {*ENGINES, *SHELLS, *WRAPPERS} or _is_server(rest[position:]):
+            return rest[position:]
+    return rest[1:]
+
+
+def _is_server(rest: list[Word]) -> bool:
+    return bool(rest) and runtime_of([word.text for word in rest]) is not None
+
+
+def runtime_of(argv: list[str]) -> str | None:
+    """The runtime whose server this command starts, by its first words; None where it is none that is known."""
+    name = PurePosixPath(argv[0]).name if argv else ""
+    second = argv[1] if len(argv) > 1 else ""
+    if name == "vllm" and second == "serve":
+        return "vllm"
+    if name.startswith("llama-server") or (name == "llama" and second == "serve"):
+        return "llamacpp"
+    if name == "ollama":
+        return "ollama"
+    if name in ("trtllm-serve", "sglang"):
+        return "trtllm" if name == "trtllm-serve" else "sglang"
+    if re.fullmatch(r"python[\d.]*", name):
+        module = next((argv[i + 1] for i, word in enumerate(argv[:-1]) if word == "-m"), "")
+        return {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "trtllm"}.get(module.partition(".")[0])
+    return None
+
+
+def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment | None:
+    image = image_row(found.image) if found.image else None
+    runtime = runtime_of([word.text for word in rest])
+    argv = tuple(word.text for word in rest)
+    if runtime is None and found.image:
+        entrypoint = found.entrypoint
+        if entrypoint is None and image:
+            entrypoint = tuple(image["entrypoint"])
+        argv = (*(entrypoint or ()), *argv)
+        runtime = runtime_of(list(argv)) or (image["runtime"] if image else None)
+    if runtime is None:
+        return None
+    places = dict(found.places)
+    for word in rest:
+        if word.text.startswith("-"):
+            places |= _place(word.text.partition("=")[0], word.line, file)
+    if rest and "launch" not in places:
+        places |= _place("launch", rest[0].line, file)
+    version = _tag_version(found.image, image) if found.image and image else None
+    return replace(found, argv=argv, runtime=runtime, version=version, places=places)
+
+
+def image_row(image: str) -> dict[str, Any] | None:
+    """The table's row of an image, whatever registry, tag or digest its name carries."""
+    name = image.partition("@")[0]
+    repository = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
+    for row in _data()["images"]:
+        if repository == row["name"] or repository.endswith("/" + row["name"]):
+            return dict(row)
+    return None
+
+
+def _tag_version(image: str, row: dict[str, Any]) -> str | None:
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    match = re.search(row["version"], tag)
+    return match[1] if match else None
+
+
+def _container(rest: list[Word], found: Deployment, file: str | None) -> tuple[Deployment, list[Word]]:
+    """Options of ``docker run`` up to the image; what follows the image is the command."""
+    engine = PurePosixPath(rest[0].text).name
+    words = rest[1:]
+    while words and words[0].text in ("container", "run", "create"):
+        words = words[1:]
+    switches = {switch for row in _data()["engine_switches"] for switch in row["switches"]}
+    found = replace(found, engine=engine)
+    while words and words[0].text.startswith("-"):
+        flag, equals, value = words[0].text.partition("=")
+        word, words = words[0], words[1:]
+        if not equals and flag not in switches and not _bundled_switches(flag, switches) and words:
+            value, words = words[0].text, words[1:]
+        found = _with_option(found, flag, value, word, file)
+    if not words:
+        return found, []
+    found = replace(found, image=words[0].text, places={**found.places, **_place("image", words[0].line, file)})
+    return found, words[1:]
+
+
+def _bundled_switches(flag: str, switches: set[str]) -> bool:
+    """``-it``: short switches written together."""
+    return not flag.startswith("--") and all(f"-{letter}" in switches for letter in flag[1:])
+
+
+def _with_option(found: Deployment, flag: str, value: str, word: Word, file: str | None) -> Deployment:
+    def noted(key: str, **changes: Any) -> Deployment:
+        return replace(found, **changes, places={**found.places, **_place(key, word.line, file)})
+
+    if flag in ("-e", "--env"):
+        name, _, text = value.partition("=")
+        return _with_variable(found, name, text, word, file)
+    if flag == "--gpus":
+        return noted("gpus", gpus=gpu_count(value))
+    if flag == "--shm-size":
+        return noted("shm", shm_bytes=docker_size(value, "--shm-size"))
+    if flag == "--ipc":
+        return noted("shm", ipc_host=value == "host")
+    if flag in ("-m", "--memory"):
+        return noted("memory", memory_limit=docker_size(value, "--memory"))
+    if flag == "--cpus":
+        return noted("cpus", cpu_limit=float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else None)
+    if flag in ("-v", "--volume"):
+        source, _, target = value.partition(":")
+        return noted("volumes", mounts={**found.mounts, target.partition(":")[0]: source})
+    if flag == "--mount":
+        parts = dict(part.partition("=")[::2] for part in value.split(","))
+        target = parts.get("target") or parts.get("dst") or parts.get("destination") or ""
+        return noted("volumes", mounts={**found.mounts, target: parts.get("source") or parts.get("src") or "volume"})
+    if flag == "--ulimit" and value.startswith("memlock"):
+        return noted("memlock", memlock_unlimited="-1" in value)
+    if flag == "--read-only":
+        return noted("read_only", read_only=True)
+    if flag in ("-u", "--user"):
+        return noted("user", user=value)
+    if flag == "--name":
+        return replace(found, name=value)
+    if flag == "--entrypoint":
+        return replace(found, entrypoint=tuple(shlex.split(value)))
+    return found
+
+
+def gpu_count(value: str) -> int | None:
+    """``2`` and ``"device=0,1"`` say how many; ``all`` does not."""
+    value = value.strip("'\"")
+    if value.isdigit():
+        return int(value)
+    for part in re.split(r'[",](?=device|count|capabilities|driver)|"', value):
+        key, _, text = part.partition("=")
+        if key == "device":
+            return len([device for device in text.split(",") if device])
+        if key == "count" and text.isdigit():
+            return int(text)
+    return None
+
+
+def docker_size(value: str, option: str) -> int:
+    """Bytes of Docker's ``16g``, ``512m``, ``1gb``, ``67108864``. Raises InputError naming the option."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([bkmgt]?)(?:i?b)?", value.strip().lower())
+    if not match:
+        return parse_size(value, option)
+    return int(float(match[1]) * DOCKER_UNITS[match[2]])
