@@ -38,7 +38,7 @@ RELEVANT = (
     "LD_LIBRARY_PATH", "GLOO_", "MAX_JOBS", "CC", "CXX", "XDG_CACHE_HOME", "HOME",
 )  # fmt: skip
 """Prefixes of environment variables that a server or its libraries read."""
-SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
+SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "CREDENTIALS")
 DOCKER_SHM = 64 << 20
 """/dev/shm of a container started without --shm-size (Docker and Podman reference, `run`)."""
 
@@ -93,7 +93,7 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
         host=found.name or None,
         launch=LaunchRequest(
             runtime=name,  # type: ignore[arg-type]  # runtimes.runtime knows it
-            argv=found.argv,
+            argv=without_secrets(found.argv),
             environment=relevant(environ),
             version=version,
             version_source=version_source,
@@ -102,6 +102,9 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
             config_files=_config_files(found.argv, file),
             kv_memory=intake.kv_memory,
             places=found.places,
+            wrapper=without_secrets(found.wrapper),
+            implied=found.implied,
+            variables={name: _unless_secret(name, value) for name, value in found.variables.items()},
         ),
         model=_model(reference, intake, environ),
         draft=_draft(draft, intake, environ),
@@ -120,7 +123,27 @@ def _no_runtime(argv: tuple[str, ...]) -> str:
 def relevant(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that matter to serving; values of secrets are not read out."""
     chosen = {name: value for name, value in sorted(environment.items()) if name.startswith(RELEVANT)}
-    return {name: "<set>" if any(word in name for word in SECRET) else value for name, value in chosen.items()}
+    return {name: _unless_secret(name, value) or "" for name, value in chosen.items()}
+
+
+def _unless_secret(name: str, value: str | None) -> str | None:
+    secret = any(word in name.upper().replace("-", "_").split("_") for word in SECRET)
+    return "<set>" if secret and value else value
+
+
+def without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Words of a command, the values of ``--api-key``, ``HF_TOKEN=`` and their like replaced by ``<set>``."""
+    kept: list[str] = []
+    flag = ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if flag and not word.startswith("-"):
+            word = _unless_secret(flag, word) or ""
+        elif equals:
+            word = f"{name}={_unless_secret(name, value)}"
+        flag = name.lstrip("-") if word.startswith("-") and not equals else ""
+        kept.append(word)
+    return tuple(kept)
 
 
 def _observe(found: Deployment, intake: Intake, environ: dict[str, str], file: str | None) -> dict[str, Any]:

@@ -45,5 +45,11 @@ class Deployment(Struct, frozen=True, kw_only=True):
     """How long the deployment's probes let the server start before it is killed."""
     read_only: bool = False
     user: str | None = None
+    wrapper: tuple[str, ...] = ()
+    """Words in front of the server's command, as typed."""
+    implied: int = 0
+    """How many words at the front of ``argv`` the image supplies."""
+    variables: dict[str, str | None] = {}
+    """Variables assigned in front of the command."""
     places: dict[str, Place] = {}
     """Where each flag, variable and setting stands: ``--max-model-len``, ``env:HF_HOME``, ``shm``, ``launch``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import sys
@@ -73,13 +74,15 @@ def deployment_from(
 
     ``base`` holds what surrounds the command already (a compose service's image and environment).
     """
-    rest = list(words)
+    typed = list(words)
+    rest = list(typed)
     found = base or Deployment(argv=())
     while rest:
         name = PurePosixPath(rest[0].text).name
         if _assignment(rest[0].text):
             variable, _, value = rest[0].text.partition("=")
             found = _with_variable(found, variable, value, rest[0], file)
+            found = replace(found, variables={**found.variables, variable: value})
             rest.pop(0)
         elif name in ENGINES:
             found, rest = _container(rest, found, file)
@@ -89,7 +92,9 @@ def deployment_from(
             rest = _unwrapped(rest)
         else:
             break
-    return _launch(rest, found, file)
+    front = [word.text for word in typed[: len(typed) - len(rest)]]
+    wrapper = itertools.dropwhile(lambda word: _assignment(word) or word == "env", front)
+    return _launch(rest, replace(found, wrapper=tuple(wrapper)), file)
 
 
 def _assignment(word: str) -> bool:
@@ -169,6 +174,7 @@ def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment
         if entrypoint is None and image:
             entrypoint = tuple(image["entrypoint"])
         argv = (*(entrypoint or ()), *argv)
+        found = replace(found, implied=len(entrypoint or ()))
         runtime = runtime_of(list(argv)) or (image["runtime"] if image else None)
     if runtime is None:
         return None

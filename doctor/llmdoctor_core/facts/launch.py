@@ -42,6 +42,12 @@ class LaunchRequest(Fact, frozen=True, kw_only=True):
     """Bytes of the KV pool given by the person (``--kv-memory``), replacing the prediction of memory."""
     places: dict[str, Place] = {}
     """Where each argument was written (deployment file and line), by its flag."""
+    wrapper: tuple[str, ...] = ()
+    """Words in front of the server's command (``docker run ... IMAGE``), for printing the launch again."""
+    implied: int = 0
+    """How many words at the front of ``argv`` the image supplies and nobody typed."""
+    variables: dict[str, str | None] = {}
+    """Variables set on the command itself (``FOO=1 vllm serve``); None for one to unset."""
 
 
 class Argument(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,313 @@
+"""Remedies: a plan is data (what would be changed, how safe, at what cost); making one has no effect."""
+
+from __future__ import annotations
+
+import enum
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from . import runtimes
+from .case import Case
+from .check import Check
+from .derive import Facts
+from .examine import Policy, examine
+from .facts import Forecast, LaunchRequest, Unavailable
+from .finding import Finding, Outcome
+from .units import gib
+
+
+class Safety(str, enum.Enum):
+    """SAFE: ours to do and undo. UNSAFE: changes what others may rely on; asked for apart. MANUAL: said in words."""
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+    MANUAL = "manual"
+
+
+class Cost(str, enum.Enum):
+    """What the server loses by a remedy; the order of the members is the order of preference."""
+
+    NOTHING = "nothing"
+    SPEED = "speed"
+    CONTEXT = "context"
+    ACCURACY = "accuracy"
+    HARDWARE = "hardware"
+
+
+class Action(Struct, frozen=True, kw_only=True, tag_field="action", tag=str.lower):
+    """One step of a plan."""
+
+
+class SetArgument(Action, frozen=True, kw_only=True):
+    """Change an argument of the launch; None takes it out. ``before`` is what it was, for the reader."""
+
+    name: str
+    value: str | None
+    before: str | None = None
+
+
+class ReplaceArgument(Action, frozen=True, kw_only=True):
+    """Take words out of the launch by their flag and put others in (a removed argument's new form)."""
+
+    flag: str
+    words: tuple[str, ...]
+
+
+class SetVariable(Action, frozen=True, kw_only=True):
+    """Set an environment variable of the launch; None unsets it."""
+
+    name: str
+    value: str | None
+
+
+class SetContainerOption(Action, frozen=True, kw_only=True):
+    """Change an option of the ``docker run`` in front of the launch."""
+
+    flag: str
+    value: str
+
+
+class EditFile(Action, frozen=True, kw_only=True):
+    """Replace a file's content. ``sha256`` is the content the plan was made from: another content stops the plan.
+
+    ``verify`` is a command that must succeed afterwards, else the file is put back.
+    """
+
+    path: str
+    sha256: str
+    content: str
+    verify: tuple[str, ...] = ()
+
+
+class Install(Action, frozen=True, kw_only=True):
+    """Install one pinned package into the target environment with its own pip. ``before`` is the installed version."""
+
+    python: str
+    package: str
+    version: str
+    before: str | None = None
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (self.python, "-m", "pip", "install", "--no-deps", f"{self.package}=={self.version}")
+
+
+class MakeDirectory(Action, frozen=True, kw_only=True):
+    """Create a directory that the server will write to."""
+
+    path: str
+
+
+class ByHand(Action, frozen=True, kw_only=True):
+    """A step that only a person can take: a driver, a BIOS setting, a reboot, a setting of somebody else's file."""
+
+    text: str
+
+
+AnyAction = (
+    SetArgument | ReplaceArgument | SetVariable | SetContainerOption | EditFile | Install | MakeDirectory | ByHand
+)
+ON_LAUNCH = (SetArgument, ReplaceArgument, SetVariable, SetContainerOption)
+ON_HOST = (EditFile, Install, MakeDirectory)
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What one remedy would do about one finding."""
+
+    remedy: str
+    title: str
+    code: str
+    """The condition it ends."""
+    safety: Safety
+    cost: Cost
+    actions: tuple[AnyAction, ...]
+    effect: str | None = None
+    """The forecast after it, beside the one before."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A remedy: from a finding and the facts, the actions that would end it; several alternatives or none."""
+
+    name: str
+    title: str
+    ends: frozenset[str]
+    cost: Cost
+    safety: Safety
+    function: Callable[[Finding, Facts], Iterator[tuple[AnyAction, ...]]]
+
+
+def remedy(
+    name: str, title: str, *, ends: Iterable[str], cost: Cost = Cost.NOTHING, safety: Safety = Safety.SAFE
+) -> Callable[[Callable[[Finding, Facts], Iterator[tuple[AnyAction, ...]]]], Remedy]:
+    """Make a generator of action tuples a remedy. It is pure: all it may use is the finding and the case's facts."""
+
+    def wrap(function: Callable[[Finding, Facts], Iterator[tuple[AnyAction, ...]]]) -> Remedy:
+        return Remedy(name, title, frozenset(ends), cost, safety, function)
+
+    return wrap
+
+
+def corrected(case: Case, actions: Iterable[AnyAction]) -> Case:
+    """The case with the launch that the actions make of it. Actions on the host leave it as it is."""
+    request = case.launch
+    if isinstance(request, Unavailable):
+        return case
+    for action in actions:
+        request = _applied(request, action)
+    return replace(case, launch=request)
+
+
+def _applied(request: LaunchRequest, action: AnyAction) -> LaunchRequest:
+    if isinstance(action, SetArgument):
+        argv = runtimes.runtime(request.runtime).with_argument(request.argv, action.name, action.value)
+        return replace(request, argv=argv)
+    if isinstance(action, ReplaceArgument):
+        return replace(request, argv=_exchanged(request.argv, action))
+    if isinstance(action, SetVariable):
+        environment = {name: value for name, value in request.environment.items() if name != action.name}
+        if action.value is not None:
+            environment[action.name] = action.value
+        return replace(request, environment=environment, variables={**request.variables, action.name: action.value})
+    if isinstance(action, SetContainerOption):
+        return replace(request, wrapper=_with_option(request.wrapper, action))
+    return request
+
+
+def _exchanged(argv: tuple[str, ...], action: ReplaceArgument) -> tuple[str, ...]:
+    kept: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word.partition("=")[0] != action.flag:
+            kept.append(word)
+            continue
+        if "=" not in word and words and not words[0].startswith("-"):
+            words.pop(0)
+        kept += action.words
+    return tuple(kept)
+
+
+def _with_option(wrapper: tuple[str, ...], action: SetContainerOption) -> tuple[str, ...]:
+    words = list(wrapper)
+    for position, word in enumerate(words):
+        if word == action.flag:
+            return (*words[: position + 1], action.value, *words[position + 2 :])
+        if word.startswith(f"{action.flag}="):
+            return (*words[:position], f"{action.flag}={action.value}", *words[position + 1 :])
+    run = words.index("run") + 1 if "run" in words else 1
+    return (*words[:run], f"{action.flag}={action.value}", *words[run:])
+
+
+def launch_command(request: LaunchRequest) -> str:
+    """The launch as a command to paste: assignments, what stood in front, the server and its arguments."""
+    assigned = [f"{name}={value}" for name, value in request.variables.items() if value is not None]
+    if request.wrapper and assigned:
+        run = request.wrapper.index("run") + 1 if "run" in request.wrapper else len(request.wrapper)
+        options = [word for pair in assigned for word in ("-e", pair)]
+        wrapper = (*request.wrapper[:run], *options, *request.wrapper[run:])
+        return shlex.join((*wrapper, *request.argv[request.implied :]))
+    return shlex.join((*assigned, *request.wrapper, *request.argv[request.implied :]))
+
+
+def plans(findings: Iterable[Finding], case: Case, remedies: Iterable[Remedy], checks: Iterable[Check]) -> list[Plan]:
+    """Plans for the findings, cheapest first for each.
+
+    A plan that changes the launch is tried: the corrected case is examined again, and a plan that leaves the condition
+    as bad as it was is not offered.
+    """
+    facts = Facts(case)
+    known = {check.code: check for check in checks}
+    offered: list[Plan] = []
+    for finding in findings:
+        if finding.outcome not in (Outcome.FAIL, Outcome.WARN) or finding.suppressed:
+            continue
+        candidates = [
+            Plan(remedy=r.name, title=r.title, code=finding.code, safety=r.safety, cost=r.cost, actions=actions)
+            for r in remedies
+            if finding.code in r.ends
+            for actions in r.function(finding, facts)
+        ]
+        tried = [plan for plan in candidates if _helps(plan, finding, case, known)]
+        offered += sorted((_with_effect(plan, facts, case) for plan in tried), key=_preference)
+    return list(dict.fromkeys(offered))
+
+
+def _preference(plan: Plan) -> tuple[int, int]:
+    return list(Cost).index(plan.cost), list(Safety).index(plan.safety)
+
+
+def _helps(plan: Plan, finding: Finding, case: Case, checks: dict[str, Check]) -> bool:
+    """Whether the condition is gone, or no longer a FAIL, in the corrected case; host actions cannot be tried here."""
+    check = checks.get(finding.code)
+    if check is None or not any(isinstance(action, ON_LAUNCH) for action in plan.actions):
+        return True
+    after = examine(corrected(case, plan.actions), [check], Policy(select=(check.code,)))
+    left = [f for f in after.findings if f.outcome in (Outcome.FAIL, Outcome.WARN, Outcome.ERROR)]
+    before = examine(case, [check], Policy(select=(check.code,)))
+    count = sum(f.outcome is finding.outcome for f in before.findings)
+    if finding.outcome is Outcome.FAIL:
+        left = [f for f in left if f.outcome is not Outcome.WARN]
+    return sum(f.outcome is finding.outcome for f in left) < count
+
+
+def _with_effect(plan: Plan, facts: Facts, case: Case) -> Plan:
+    if not any(isinstance(action, ON_LAUNCH) for action in plan.actions):
+        return plan
+    before, after = facts.get(Forecast), Facts(corrected(case, plan.actions)).get(Forecast)
+    if isinstance(before, Unavailable) or isinstance(after, Unavailable):
+        return plan
+    return replace(plan, effect=effect(before, after))
+
+
+def effect(before: Forecast, after: Forecast) -> str | None:
+    """What changes between two forecasts, in one line: ``one request 2.62 GiB -> 1.21 GiB, concurrency ...``."""
+    parts = []
+    if before.refused and not after.refused:
+        parts.append("starts")
+    if before.cache and after.cache:
+        old, new = before.cache, after.cache
+        if old.bytes_per_request != new.bytes_per_request:
+            parts.append(f"one request {gib(old.bytes_per_request)} -> {gib(new.bytes_per_request)}")
+        if new.max_concurrency is not None and old.max_concurrency != new.max_concurrency:
+            was = f"{old.max_concurrency:.2f}x" if old.max_concurrency is not None else "none"
+            parts.append(f"concurrency {was} -> {new.max_concurrency:.2f}x")
+        if old.slot_tokens != new.slot_tokens and new.slot_tokens is not None:
+            parts.append(f"one slot {old.slot_tokens or 0:,} -> {new.slot_tokens:,} tokens")
+        if old.bytes != new.bytes and new.bytes is not None and new.blocks is None:
+            parts.append(f"cache {gib(old.bytes or 0)} -> {gib(new.bytes)}")
+    return ", ".join(parts) or None
+
+
+class Correction(Struct, frozen=True, kw_only=True):
+    """A launch with every FAIL that a remedy of the launch ends, ended; and what is left for a person or the host."""
+
+    case: Case
+    plans: tuple[Plan, ...]
+    left: tuple[Finding, ...]
+
+
+MAX_ROUNDS = 16
+
+
+def correct(case: Case, remedies: Iterable[Remedy], checks: Iterable[Check]) -> Correction:
+    """Apply the cheapest plan on the launch, examine, and again, until no FAIL is left that such a plan ends."""
+    remedies, checks = tuple(remedies), tuple(checks)
+    taken: list[Plan] = []
+    for _ in range(MAX_ROUNDS):
+        failing = [f for f in examine(case, checks).findings if f.outcome is Outcome.FAIL]
+        offered = [
+            plan
+            for plan in plans(failing, case, remedies, checks)
+            if all(isinstance(action, ON_LAUNCH) for action in plan.actions) and plan not in taken
+        ]
+        if not offered:
+            return Correction(case=case, plans=tuple(taken), left=tuple(failing))
+        taken.append(offered[0])
+        case = corrected(case, offered[0].actions)
+    failing = [f for f in examine(case, checks).findings if f.outcome is Outcome.FAIL]
+    return Correction(case=case, plans=tuple(taken), left=tuple(failing))
