@@ -24,6 +24,9 @@ class TensorGroup(Struct, frozen=True, kw_only=True):
     elements: int
     layer: int | None = None
     dtype: str | None = None
+    parts: int | None = None
+    """Among how many ranks tensor parallel can divide them at most, beyond which ranks hold copies: 1 for what every
+    rank holds whole (norms, routers, MLA's down projections), the KV heads for key and value projections, None: any."""
     file: int = 0
     """Which of the model's files holds them, by its place in ``ModelSource.files``."""
     start: int | None = None

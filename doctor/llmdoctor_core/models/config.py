@@ -102,6 +102,17 @@ def describe_config(source: ModelSource) -> Model:
     )
 
 
+def weight_shape(config: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Decoder layers and KV heads of a configuration, None where it does not tell: enough to place its tensors."""
+    try:
+        text = text_keys(Keys(config, "config.json"))
+        query = text.count(*HEADS, least=1)
+        kv = None if query is None else _kv_heads(text, text.values["model_type"], query)
+        return text.count(*LAYERS, least=1, most=MOST_LAYERS), kv
+    except InputError:
+        return None, None
+
+
 def text_keys(root: Keys, unrecorded: tuple[str, ...] = ()) -> Keys:
     """The text model's part of a configuration, its ``model_type`` set. Raises InputError where it has none."""
     part = _text_part(root)
