@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from .check import Check
 from .finding import Finding, Outcome
+
+if TYPE_CHECKING:
+    from .remedy import Remedy
 
 CHECKS = "llmdoctor.checks"
 REMEDIES = "llmdoctor.remedies"
@@ -52,15 +56,16 @@ def packages() -> tuple[str, ...]:
     return tuple(dict.fromkeys(point.module.rpartition(".")[0] or point.module for point in points))
 
 
-def load(group: str) -> tuple[list[Any], list[Finding]]:
-    """The modules of an entry point group, ours first, and one ERROR finding for each that does not load."""
-    modules, broken = [], []
-    for point in sorted(entry_points(group=group), key=lambda point: (point.name != "builtin", point.name)):
+@lru_cache(maxsize=1)
+def remedies() -> tuple[Remedy, ...]:
+    """Remedies of all catalogues that load, ours first. A plug-in module offers ``REMEDIES``."""
+    found: list[Remedy] = []
+    for point in sorted(entry_points(group=REMEDIES), key=lambda point: (point.name != "builtin", point.name)):
         try:
-            modules.append(point.load())
-        except Exception as error:  # as above
-            broken.append(_broken(point, error))
-    return modules, broken
+            found += point.load().REMEDIES
+        except Exception as error:  # as above: a stranger's import; without it the others still mend
+            print(f"llmdoctor: {_broken(point, error).message}", file=sys.stderr)
+    return tuple(found)
 
 
 def _broken(point: EntryPoint, error: Exception) -> Finding:

@@ -83,6 +83,16 @@ class EditFile(Action, frozen=True, kw_only=True):
     verify: tuple[str, ...] = ()
 
 
+class PostponeAnnotations(Action, frozen=True, kw_only=True):
+    """Put ``from __future__ import annotations`` into a source file, checked by compiling with ``python``.
+
+    Worked out against the file as it stands (and so into an ``EditFile``) only where the plan is shown or applied.
+    """
+
+    path: str
+    python: str
+
+
 class Install(Action, frozen=True, kw_only=True):
     """Install one pinned package into the target environment with its own pip. ``before`` is the installed version."""
 
@@ -109,7 +119,15 @@ class ByHand(Action, frozen=True, kw_only=True):
 
 
 AnyAction = (
-    SetArgument | ReplaceArgument | SetVariable | SetContainerOption | EditFile | Install | MakeDirectory | ByHand
+    SetArgument
+    | ReplaceArgument
+    | SetVariable
+    | SetContainerOption
+    | EditFile
+    | PostponeAnnotations
+    | Install
+    | MakeDirectory
+    | ByHand
 )
 ON_LAUNCH = (SetArgument, ReplaceArgument, SetVariable, SetContainerOption)
 ON_HOST = (EditFile, Install, MakeDirectory)
