@@ -96,11 +96,12 @@ class Progress:
             self._prove(stage)
 
     def begin(self, name: str, at: float) -> None:
-        """A phase that no line tells of: the first token."""
+        """A phase that no line tells of: ours, the first token."""
         with self._lock:
-            phase = Phase(runtime="", name=name, begins=(), patience=self._phases[-1].patience,
-                          behind=self._phases[-1].behind, source="")  # fmt: skip
-            self._entered.append((phase, at))
+            for number, phase in enumerate(self._phases):
+                if phase.name == name:
+                    self._held = False
+                    self._enter(number, phase, at)
 
     @property
     def stage(self) -> Stage:
