@@ -122,7 +122,7 @@ def forward_compatibility_unsupported(driver: NvidiaDriver, container: Container
 def driver_library_mismatch(driver: NvidiaDriver | Unavailable) -> Iterator[Finding]:
     """The driver's libraries and its loaded kernel module have different versions."""
     if isinstance(driver, Unavailable):
-        if "version mismatch" in driver.reason.lower():
+        if "different versions" in driver.reason:
             yield fail(
                 "the driver's libraries were upgraded and the old kernel module is still loaded: {reason}. Reboot the "
                 "host, or unload the nvidia modules and load them again; a container needs a restart after that",
@@ -137,7 +137,8 @@ def driver_library_mismatch(driver: NvidiaDriver | Unavailable) -> Iterator[Find
         return
     library = driver.nvml_version.split(".", 1)[1] if driver.nvml_version.count(".") >= 2 else driver.nvml_version
     if library != driver.kernel_module_version and not driver.nvml_version.endswith(driver.kernel_module_version):
-        yield warn(
+        report = fail if "nvml" in driver.unread else warn
+        yield report(
             "the driver's library is {library} and the loaded kernel module {module}: the next CUDA or NVML start can "
             "answer 'Driver/library version mismatch'. Reboot the host so that both are {library}",
             evidence=(

