@@ -1,6 +1,6 @@
 """Reads a GGUF header (version 2 and 3) without reading its arrays or tensors, from a file or over byte ranges.
 
-Format: ggml/src/gguf.cpp and docs/gguf.md of llama.cpp b11434. A vocabulary of 262,144 tokens is stepped over, hashed but
+Format: ggml/src/gguf.cpp of llama.cpp b11434. A vocabulary of 262,144 tokens is stepped over, hashed but
 not decoded, so that the header of any model is read in milliseconds and in memory bounded by ``MAX_HEADER``.
 """
 
@@ -73,7 +73,7 @@ class StorageType(Struct, frozen=True):
 
 
 class Tensor(Struct, frozen=True):
-    """One entry of the tensor table. ``offset`` counts from the start of the file, ``bytes`` is what ggml_nbytes gives."""
+    """One entry of the tensor table. ``offset`` counts from the start of the file, ``bytes`` is ggml_nbytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -97,7 +97,7 @@ class Header(Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=1)
 def storage_types() -> dict[int, StorageType]:
     """The storage types by their number in a file."""
-    table = tomllib.loads((Path(__file__).parent / "ggml_types.toml").read_text())
+    table = tomllib.loads((Path(__file__).parent / "data/ggml_types.toml").read_text())
     return {row["id"]: StorageType(row["id"], row["name"], row["block"], row["bytes"]) for row in table["types"]}
 
 
@@ -187,7 +187,7 @@ def other_parts(header: Header, name: str, shown: str) -> tuple[str, ...]:
 def source_from(
     headers: Sequence[Header | None], files: Sequence[ModelFile], *, name: str, where: str, origin: Origin
 ) -> ModelSource:
-    """The model that these headers, one a file, describe. The first must be there; a later one may be None (missing)."""
+    """The model these headers describe, one a file. The first must be there, a later one may be None (missing)."""
     first = headers[0]
     assert first is not None, "the first file's header names the model"
     tensors = [(number, tensor) for number, header in enumerate(headers) if header for tensor in header.tensors]

@@ -1,0 +1,96 @@
+"""Every launch that real llama-servers (b10434, b11434) were measured on is forecast as they printed it, string for string."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+import pytest
+from make_gguf import SPECS, write_model
+
+from llmdoctor_core import runtimes
+from llmdoctor_core.facts import Forecast, LaunchRequest, Model, ModelSource
+from llmdoctor_core.models import describe
+from llmdoctor_core.models.gguf import read_gguf
+
+DATA = Path(__file__).parents[2] / "data"
+FLAGS = {
+    "c": "-c", "np": "-np", "ctk": "-ctk", "ctv": "-ctv", "ub": "-ub", "b": "-b", "fa": "-fa",
+    "per_slot": "--kv-unified-per-slot",
+}  # fmt: skip
+BARE = {"swa_full": "--swa-full", "kvu": "--kv-unified"}
+
+
+@lru_cache(maxsize=32)
+def model(name: str, folder: str) -> Model:
+    """The model by its name in the measurements: written anew, or the header facts of a published file."""
+    if name.startswith("tiny-"):
+        path = Path(folder) / f"{name}.gguf"
+        write_model(name.removeprefix("tiny-"), str(path))
+        return describe(read_gguf(path))
+    source = msgspec.json.decode((DATA / f"{name}.source.json").read_bytes(), type=ModelSource)
+    return describe(source)
+
+
+def arguments(flags: dict[str, object]) -> tuple[str, ...]:
+    """The flags of a measurement as they were typed; warm-up and repacking were off in all of them."""
+    typed = ["llama-server", "--no-warmup", "-nr"]
+    for name, value in flags.items():
+        if name == "fit":
+            typed += ["-fit", "on" if value else "off"]
+        elif name in BARE:
+            typed += [BARE[name]]
+        else:
+            typed += [FLAGS[name], str(value)]
+    return tuple(typed)
+
+
+def forecast(name: str, flags: dict[str, object], build: str, folder: str) -> Forecast:
+    request = LaunchRequest(runtime="llamacpp", argv=arguments(flags), version=build)
+    runtime = runtimes.runtime("llamacpp")
+    described = model(name, folder)
+    return runtime.forecast(runtime.resolve(request, described, None), described, None, None, None)
+
+
+def measured() -> list[pytest.param]:
+    return [
+        pytest.param(build, row, id=f"b{build}-{row['model']}-{number}")
+        for build in (10434, 11434)
+        for number, row in enumerate(json.loads((DATA / f"llamacpp-measured-b{build}.json").read_text()))
+    ]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.mark.parametrize(("build", "row"), measured())
+def test_forecast_is_what_the_server_printed(build: int, row: dict[str, object], folder: str) -> None:
+    made = forecast(row["model"], row["flags"], f"b{build}", folder)
+    if row["status"] != "ready":
+        assert made.refused is not None, "the build of that time did not know the flag and stopped"
+        assert made.refused.code == "ARG901"
+        return
+    assert made.refused is None
+    assert made.cache is not None
+    kv = [line.partition(": ")[2] for line in made.cache.lines if line.startswith("llama_kv_cache: ")]
+    rs = [line.partition(": ")[2] for line in made.cache.lines if line.startswith("llama_memory_recurrent: ")]
+    warnings = [w for w in made.cache.lines if "possible training context" in w or "- capping" in w]
+    assert kv == row["kv"]
+    assert rs == row["rs"]
+    assert [w.partition(": ")[2] for w in warnings] == row["warn"]
+    assert made.cache.tokens == row["n_ctx"]
+    assert made.cache.slot_tokens == row["slot"]
+    (host,) = made.memory
+    printed = {name: size for name, size in row["model_buf"]}
+    assert f"{host.weights / 2**20:.2f}" == printed["CPU_Mapped"]
+    assert f"{host.other / 2**20:.2f}" == row["output"][0][1]
+    assert f"{sum(float(size) for _, size in row['kvbuf'] + row['rsbuf']):.1f}" == f"{host.cache / 2**20:.1f}"
+
+
+def test_every_model_of_the_measurements_is_written() -> None:
+    names = {param.values[1]["model"] for param in measured()}
+    assert {name.removeprefix("tiny-") for name in names if name.startswith("tiny-")} <= set(SPECS)
