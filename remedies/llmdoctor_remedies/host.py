@@ -1,0 +1,142 @@
+"""Remedies of the host: toolchain, packages, container, directories, and what only a person can do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from llmdoctor_core.derive import Facts
+from llmdoctor_core.facts import (
+    Container,
+    CudaToolkits,
+    ImportAnnotations,
+    JitCompiler,
+    LaunchRequest,
+    TargetEnvironment,
+)
+from llmdoctor_core.finding import Finding
+from llmdoctor_core.remedy import (
+    AnyAction,
+    ByHand,
+    Cost,
+    Install,
+    PostponeAnnotations,
+    Safety,
+    SetContainerOption,
+    SetVariable,
+    remedy,
+)
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Alternatives = Iterator[tuple[AnyAction, ...]]
+JIT = ("CUDA210", "CUDA211", "CUDA212", "CUDA213", "CUDA215")
+SHM = "16g"
+"""What vLLM's and NCCL's documentation give a container for tensor parallelism."""
+
+
+@remedy("postpone-annotations", "Put off evaluating the annotations of the faulty files", ends=("PY301",))
+def postpone_annotations(finding: Finding, facts: Facts) -> Alternatives:
+    annotations = facts.optional(ImportAnnotations)
+    if annotations is None:
+        return
+    paths = dict.fromkeys(use.path for use in annotations.uses if use.postponable)
+    if paths:
+        yield tuple(PostponeAnnotations(path=path, python=annotations.python) for path in paths)
+
+
+def _version(text: str | None) -> Version:
+    try:
+        return Version(text or "0")
+    except InvalidVersion:
+        return Version("0")
+
+
+@remedy("use-newer-nvcc", "Compile with the newest nvcc at hand", ends=("CUDA210", "CUDA211", "CUDA212", "CUDA215"))
+def use_newer_nvcc(finding: Finding, facts: Facts) -> Alternatives:
+    toolkits, jit = facts.optional(CudaToolkits), facts.optional(JitCompiler)
+    if toolkits is None:
+        return
+    usable = [toolkit for toolkit in toolkits.toolkits if toolkit.nvcc and "nvcc" not in toolkit.lacks]
+    newest = max(usable, key=lambda toolkit: _version(toolkit.nvcc_version), default=None)
+    if newest is not None and _version(newest.nvcc_version) > _version(jit.version if jit else None):
+        yield (SetVariable(name="CUDA_HOME", value=newest.path),)
+
+
+@remedy(
+    "disable-flashinfer-sampler", "Sample without FlashInfer, which then compiles nothing at start", ends=JIT,
+    cost=Cost.SPEED,
+)  # fmt: skip
+def disable_flashinfer_sampler(finding: Finding, facts: Facts) -> Alternatives:
+    request = facts.optional(LaunchRequest)
+    if request and request.runtime == "vllm" and request.environment.get("VLLM_USE_FLASHINFER_SAMPLER") != "0":
+        yield (SetVariable(name="VLLM_USE_FLASHINFER_SAMPLER", value="0"),)
+
+
+@remedy(
+    "install-pinned-version", "Install the version that its companion is pinned to", ends=("PY303", "CUDA219"),
+    safety=Safety.UNSAFE,
+)  # fmt: skip
+def install_pinned_version(finding: Finding, facts: Facts) -> Alternatives:
+    """Exact pins only: of a range no version is better than another to us."""
+    target = facts.optional(TargetEnvironment)
+    if target is None:
+        return
+    for distribution in target.distributions.values():
+        for requirement in distribution.requires:
+            installed = target.has(requirement.name)
+            pin = requirement.specifier.removeprefix("==")
+            exact = requirement.specifier.startswith("==") and "," not in pin and "*" not in pin
+            concerned = requirement.name in {str(value) for value in finding.params.values()}
+            if installed and exact and concerned and installed.version.partition("+")[0] != pin:
+                yield (Install(python=target.python, package=requirement.name, version=pin, before=installed.version),)
+
+
+@remedy("enlarge-shared-memory", "Give the ranks room in /dev/shm", ends=("HOST101",))
+def enlarge_shared_memory(finding: Finding, facts: Facts) -> Alternatives:
+    request, container = facts.optional(LaunchRequest), facts.optional(Container)
+    if request and "run" in request.wrapper:
+        yield (SetContainerOption(flag="--shm-size", value=SHM),)
+    else:
+        yield (ByHand(text=_by_hand("HOST101", container.kind if container else "none")),)
+
+
+@remedy("raise-memlock", "Let the server pin memory", ends=("HOST102",))
+def raise_memlock(finding: Finding, facts: Facts) -> Alternatives:
+    request, container = facts.optional(LaunchRequest), facts.optional(Container)
+    if request and "run" in request.wrapper:
+        yield (SetContainerOption(flag="--ulimit", value="memlock=-1"),)
+    else:
+        yield (ByHand(text=_by_hand("HOST102", container.kind if container else "none")),)
+
+
+@lru_cache(maxsize=1)
+def _steps() -> dict[tuple[str, str], str]:
+    data: dict[str, Any] = tomllib.loads(
+        resources.files(__package__).joinpath("data/by_hand.toml").read_text(encoding="utf-8")
+    )
+    return {(row["code"], row.get("where", "any")): row["text"] for row in data["steps"]}
+
+
+def _by_hand(code: str, where: str) -> str:
+    steps = _steps()
+    return steps.get((code, where)) or steps[code, "any"]
+
+
+@remedy(
+    "by-hand",
+    "A step that only a person can take",
+    ends=sorted({code for code, where in _steps() if where == "any"} - {"HOST101", "HOST102"}),
+    cost=Cost.NOTHING,
+    safety=Safety.MANUAL,
+)
+def by_hand(finding: Finding, facts: Facts) -> Alternatives:
+    yield (ByHand(text=_by_hand(finding.code, "any")),)
