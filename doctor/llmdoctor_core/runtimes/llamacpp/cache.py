@@ -90,7 +90,7 @@ def _pad(count: int, to: int) -> int:
 def attention(
     cache: Cache, context: Context, types: Types, *, widest_value: int, full_window: bool, build: int
 ) -> Attention:
-    """The cache as the server allocates it. ``widest_value``: elements that a transposed V is padded to in every layer."""
+    """The cache as the server allocates it. ``widest_value``: elements that a transposed V is padded to."""
     count = cells(cache, context, full_window=full_window, build=build)
     streams = context.slots if cache.per_sequence else context.streams
     key = sum(types.key_type.row(row.key) for row in cache.rows)
@@ -115,9 +115,7 @@ def states(geometry: Geometry, context: Context) -> States:
         rows=rows,
         convolution_bytes=sum(state.convolution for state in geometry.states) * F32 * rows,
         recurrent_bytes=sum(state.recurrent for state in geometry.states) * F32 * rows,
-        compressor_bytes=sum(2 * part.size * part.width * len(part.layers) for part in geometry.compressors)
-        * F32
-        * rows,
+        compressor_bytes=sum(part.row_bytes * len(part.layers) for part in geometry.compressors) * rows,
     )
 
 
@@ -146,10 +144,11 @@ def state_line(part: States, geometry: Geometry, context: Context, build: int) -
 
 def compressor_lines(geometry: Geometry, context: Context) -> list[str]:
     """The lines of DeepSeek V4's compressor states."""
+    rows = context.slots * (1 + context.rollback)
     return [
         f"llama_dsv4_comp_state: {part.name} ratio = {part.ratio}, state = {part.size} x {part.width}, "
-        f"streams = {context.slots}, rs_seq = {context.rollback}, layers = {len(part.layers)}, size = "
-        f"{2 * part.size * part.width * len(part.layers) * F32 * context.slots * (1 + context.rollback) / 2**20:7.2f} MiB"
+        f"streams = {context.slots}, rs_seq = {context.rollback}, layers = {len(part.layers)}, "
+        f"size = {part.row_bytes * len(part.layers) * rows / 2**20:7.2f} MiB"
         for part in geometry.compressors
     ]
 
@@ -161,7 +160,7 @@ def mib(size: int) -> str:
 
 
 def divisor_problem(geometry: Geometry, types: Types, *, flash: bool) -> str | None:
-    """The error of a quantised cache type whose block does not divide the head size, or None (llama_init_from_model)."""
+    """llama_init_from_model's error for a quantised cache type whose block does not divide the head size, or None."""
     checks: tuple[tuple[str, StorageType, frozenset[int]], ...] = (
         ("K", types.key_type, geometry.key_heads),
         ("V", types.value_type, geometry.value_heads),

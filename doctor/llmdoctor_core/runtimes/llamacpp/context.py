@@ -1,7 +1,7 @@
 """How llama-server divides its context: slots, the context of a sequence, what one slot may use, batch sizes.
 
 Source: tools/server/server.cpp ``llama_server``, common/fit.cpp, src/llama-context.cpp ``llama_context`` and
-tools/server/server-context.cpp ``n_ctx_slot``, llama.cpp b11434; the older rules by build as data/builds.toml dates them.
+tools/server/server-context.cpp ``n_ctx_slot``, llama.cpp b11434; older rules by build as data/builds.toml dates them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def context(launch: Launch, geometry: Geometry, build: int, fitted: int | None =
     slot = min(sequence, cap) if cap else sequence
     if training and slot > training and has(build, "slot capped"):
         warnings.append(
-            f"srv    load_model: the slot context ({slot}) exceeds the training context of the model ({training}) - capping"
+            f"srv    load_model: the slot context ({slot}) exceeds the training context of the model ({training}) "
+            "- capping"
         )
         slot = training
     return Context(

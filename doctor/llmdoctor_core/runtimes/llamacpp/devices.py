@@ -1,7 +1,7 @@
 """Which device gets which layer, and the model buffers that follow: exact from the tensor table of a GGUF header.
 
-Source: ``llama_model_base::load_tensors`` (src/llama-model.cpp) and ``create_tensor`` (src/llama-model-loader.cpp), llama.cpp
-b11434; held against two RPC devices on b10434.
+Source: ``llama_model_base::load_tensors`` (src/llama-model.cpp) and ``create_tensor`` (src/llama-model-loader.cpp),
+llama.cpp b11434; held against two RPC devices on b10434.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _is_token_embedding(group: TensorGroup, model: Model) -> bool:
 
 
 def _mapped_range(groups: list[TensorGroup]) -> int:
-    """What is mapped of each file: from its first tensor on the host to its last (llama_model_loader::get_mapping_range)."""
+    """What is mapped of each file: from its first tensor on the host to its last (get_mapping_range of the loader)."""
     total = 0
     for file in {group.file for group in groups}:
         here = [group for group in groups if group.file == file]

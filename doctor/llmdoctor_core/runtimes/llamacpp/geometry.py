@@ -1,4 +1,4 @@
-"""What llama.cpp keeps of a model, as the caches it creates: from a GGUF header, or from what its converter would write.
+"""What llama.cpp keeps of a model, as the caches it creates: of a GGUF header, or of what its converter would write.
 
 Source: ``llama_model::create_memory`` (src/llama-model.cpp) and the cache constructors of src/llama-kv-cache*.cpp and
 src/llama-memory-*.cpp, llama.cpp b11434.
@@ -50,6 +50,9 @@ class Row(Struct, frozen=True, kw_only=True):
     value: int
 
 
+Kind = Literal["full", "sliding", "chunked", "latent", "indexer", "compressed"]
+
+
 class Cache(Struct, frozen=True, kw_only=True):
     """One ``llama_kv_cache``: its layers, and how many cells it gets.
 
@@ -57,7 +60,7 @@ class Cache(Struct, frozen=True, kw_only=True):
     ``per_sequence``: one stream a sequence even with a unified cache (DeepSeek V4).
     """
 
-    kind: Literal["full", "sliding", "chunked", "latent", "indexer", "compressed"]
+    kind: Kind
     rows: tuple[Row, ...]
     window: int | None = None
     ratio: int = 1
@@ -80,6 +83,11 @@ class Compressor(Struct, frozen=True, kw_only=True):
     size: int
     width: int
     layers: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that one layer keeps for one sequence."""
+        return 2 * self.size * self.width * 4
 
 
 class Geometry(Struct, frozen=True, kw_only=True):
@@ -282,7 +290,7 @@ class _Builder:
             found += index
         if sliding:
             window = max(layer.window or 0 for layer in kept)
-            kind = "chunked" if any(layer.kind == "chunked" for layer in kept) else "sliding"
+            kind: Kind = "chunked" if any(layer.kind == "chunked" for layer in kept) else "sliding"
             found.append(Cache(kind=kind, rows=sliding, window=window))
         return tuple(found), index if self.hybrid else ()
 
@@ -296,7 +304,7 @@ def _state_row(number: int, state: State) -> StateRow:
 
 
 def _compressed_caches(kept: list[_Kept], sliding: tuple[Row, ...], indexer: tuple[Row, ...]) -> tuple[Cache, ...]:
-    """DeepSeek V4: window, compressed by 4, compressed by 128, indexer; always per sequence (src/llama-kv-cache-dsv4.cpp)."""
+    """DeepSeek V4: window, compressed by 4 and by 128, indexer; always per sequence (src/llama-kv-cache-dsv4.cpp)."""
     mild = tuple(row for layer in kept for row in layer.mild)
     strong = tuple(row for layer in kept for row in layer.strong)
     window = max((layer.window or 0 for layer in kept), default=0)

@@ -1,4 +1,4 @@
-"""The forecast of a llama-server launch: its caches as allocated and printed, memory by device, host memory nobody sees."""
+"""The forecast of a llama-server launch: caches as allocated and printed, memory by device, host memory nobody sees."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _device(
     mine = [state for state in kept.states if state.layer in layers]
     rows = setting.slots * (1 + setting.rollback)
     held = sum(part.bytes for part in parts) + sum(s.convolution + s.recurrent for s in mine) * caches.F32 * rows
-    held += sum(2 * c.size * c.width * len(layers & set(c.layers)) for c in kept.compressors) * caches.F32 * rows
+    held += sum(part.row_bytes * len(layers & set(part.layers)) for part in kept.compressors) * rows
     gpu = spread.devices[number] if number != HOST else None
     weights = None
     if buffers is not None:
@@ -222,8 +222,8 @@ def _surprises(launch: Launch, kept: Geometry, setting: Context, types: Types) -
             HostSurprise(
                 name="prompt cache",
                 bytes=limit * MIB,
-                why="the server keeps the states of finished conversations in host memory up to this limit (--cache-ram, "
-                "0 switches it off)",
+                why="the server keeps the states of finished conversations in host memory up to this limit "
+                "(--cache-ram, 0 switches it off)",
             )
         )
     elif limit < 0:
@@ -301,7 +301,7 @@ def _refused(
 
 def _unusable_type(launch: Launch, kept: Geometry, types: Types) -> Refusal | None:
     """What llama_init_from_model says of the cache types."""
-    detail = {"cache_type_k": types.key, "cache_type_v": types.value}
+    detail: dict[str, str | int | float | None] = {"cache_type_k": types.key, "cache_type_v": types.value}
     if kept.latent and types.key != types.value:
         message = f"model does not support different K ({types.key}) and V ({types.value}) cache types"
         return Refusal(code="GGUF508", message=message, detail=detail | {"why": "latent"})
