@@ -137,12 +137,13 @@ def without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
     flag = ""
     for word in words:
         name, equals, value = word.partition("=")
-        if flag and not word.startswith("-"):
-            word = _unless_secret(flag, word) or ""
+        if flag and _unless_secret(flag, word) != word:
+            kept.append("<set>")
         elif equals:
-            word = f"{name}={_unless_secret(name, value)}"
+            kept.append(f"{name}={_unless_secret(name, value)}")
+        else:
+            kept.append(word)
         flag = name.lstrip("-") if word.startswith("-") and not equals else ""
-        kept.append(word)
     return tuple(kept)
 
 
@@ -154,10 +155,10 @@ def _observe(found: Deployment, intake: Intake, environ: dict[str, str], file: s
         elsewhere = Unavailable(reason=f"{why}: this host was not looked at", permanent=True)
         facts = dict.fromkeys(HOST_FACTS, elsewhere)
         if intake.python:
-            facts |= {name: fact for name, fact in _look(intake, environ).items() if name in OF_ENVIRONMENT}
+            facts |= {name: fact for name, fact in _look(found, intake, environ).items() if name in OF_ENVIRONMENT}
         facts["gpus"] = _granted_gpus(found, intake, elsewhere)
     else:
-        facts = _look(intake, environ)
+        facts = _look(found, intake, environ)
     if found.engine in ("docker", "podman", "nerdctl", "kubernetes"):
         why = f"the server runs in the image {found.image}, which was not looked at"
         inside = Unavailable(reason=why, permanent=True)
@@ -167,10 +168,32 @@ def _observe(found: Deployment, intake: Intake, environ: dict[str, str], file: s
     return facts
 
 
-def _look(intake: Intake, environ: dict[str, str]) -> dict[str, Any]:
+def _look(found: Deployment, intake: Intake, environ: dict[str, str]) -> dict[str, Any]:
     from .observe import ObserveOptions, observe
 
-    return dict(observe(ObserveOptions(python=intake.python, environment=environ, gpus_only=intake.gpus_only)))
+    options = ObserveOptions(
+        python=intake.python,
+        command=found.argv[0] if found.argv else None,
+        environment=environ,
+        host=not intake.gpus_only,
+        ports=_ports(found),
+    )
+    return dict(observe(options))
+
+
+PORTS = {"vllm": 8000, "llamacpp": 8080}
+"""Where each server listens unless told otherwise (vLLM and llama-server, --port)."""
+
+
+def _ports(found: Deployment) -> tuple[tuple[str, int], ...]:
+    """The address the server will listen on."""
+    values = {"--host": "", "--port": str(PORTS.get(found.runtime or "", ""))}
+    for position, word in enumerate(found.argv):
+        flag, equals, value = word.partition("=")
+        if flag in values:
+            values[flag] = value if equals else "".join(found.argv[position + 1 : position + 2])
+    port = values["--port"]
+    return ((values["--host"] or "0.0.0.0", int(port)),) if port.isdigit() and 0 < int(port) < 65536 else ()
 
 
 def _granted_gpus(found: Deployment, intake: Intake, elsewhere: Unavailable) -> Gpus | Unavailable:
