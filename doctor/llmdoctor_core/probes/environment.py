@@ -1,0 +1,65 @@
+"""Environment variables that matter to serving, and the folders that they and their defaults make servers write to."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, List, Mapping
+
+from . import mounts
+from .host import Fact, Host, table
+
+
+def probe(host: Host) -> Fact:
+    """The service's variables. The value of a secret is ``<set>``, also where it stands inside another value."""
+    rows = table("environment.json")
+    prefixes, names = tuple(rows["prefixes"]), set(rows["names"])
+    relevant = {
+        name: value for name, value in sorted(host.environ.items()) if name in names or name.startswith(prefixes)
+    }
+    secrets = [name for name in sorted(host.environ) if is_secret(name, rows["secret_words"])]
+    tokens = re.compile(rows["secret_values"])
+    shown = {name: "<set>" if name in secrets else without_secrets(value, tokens) for name, value in relevant.items()}
+    return {"fact": "environment", "variables": shown, "secrets": secrets, "caches": caches(host, rows["caches"])}
+
+
+def is_secret(name: str, words: List[str]) -> bool:
+    """Whether a variable's name says that its value is a secret: one of its words does (TOKEN, not TOKENS)."""
+    if name.endswith(("_PATH", "_FILE", "_DIR")):
+        return False
+    return any(word in words for word in name.upper().split("_"))
+
+
+def without_secrets(value: str, tokens: "re.Pattern[str]") -> str:
+    """The value with credentials in URLs and known kinds of tokens replaced by ``<set>``."""
+    return tokens.sub("<set>", re.sub(r"://[^/@\s]+@", "://<set>@", value))
+
+
+def caches(host: Host, rows: List[Dict[str, Any]]) -> List[Fact]:
+    """Each folder as the variables and defaults resolve it, with the space and permission found there."""
+    base = {
+        "HOME": host.environ.get("HOME") or os.path.expanduser("~"),
+        "USER": host.environ.get("USER") or host.environ.get("LOGNAME") or str(os.getuid()),
+        "TMPDIR": host.environ.get("TMPDIR") or "/tmp",
+    }
+    base["XDG_CACHE_HOME"] = host.environ.get("XDG_CACHE_HOME") or os.path.join(base["HOME"], ".cache")
+    table_of_mounts = mounts.table(host)
+    found = []
+    for row in rows:
+        given = host.environ.get(row["name"])
+        folder = _expanded(given, base) if given else row["default"].format(**base)
+        base[row["name"]] = folder
+        path = os.path.normpath(os.path.join(folder, row["below"]))
+        found.append(
+            {
+                "name": row["name"],
+                "path": path,
+                "set_by": "environment" if given else "default",
+                "mount": mounts.observe(host, path, table_of_mounts),
+            }
+        )
+    return found
+
+
+def _expanded(path: str, base: Mapping[str, str]) -> str:
+    return base["HOME"] + path[1:] if path == "~" or path.startswith("~/") else path

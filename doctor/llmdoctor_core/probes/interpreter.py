@@ -1,0 +1,46 @@
+# Runs inside the target interpreter (python -I -S -B -c): prints what only that interpreter knows, as JSON. It imports
+# no package of the environment and keeps to a syntax that every Python 3 reads.
+import json
+import os
+import sys
+import sysconfig
+
+executable = sys.executable
+prefix = sys.prefix
+shared = True  # whether the base interpreter's and the user's packages are seen
+for folder in (os.path.dirname(executable), os.path.dirname(os.path.dirname(executable))):
+    marker = os.path.join(folder, "pyvenv.cfg")
+    if os.path.isfile(marker):
+        prefix = folder
+        with open(marker) as file:
+            text = file.read().lower().replace(" ", "")
+        shared = "include-system-site-packages=true" in text
+        break
+
+base = getattr(sys, "base_prefix", sys.prefix)
+folders = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+import site  # noqa: E402 - as a module of functions: under -S it changes nothing
+
+if shared and not os.environ.get("PYTHONNOUSERSITE"):
+    folders.append(site.getusersitepackages())
+folders += site.getsitepackages([prefix])
+if shared and base != prefix:
+    folders += site.getsitepackages([base])
+scripts = sysconfig.get_path("scripts")
+print(
+    json.dumps(
+        {
+            "version": list(sys.version_info[:3]),
+            "implementation": {"cpython": "CPython", "pypy": "PyPy"}.get(
+                sys.implementation.name, sys.implementation.name
+            ),
+            "platform": sysconfig.get_platform(),
+            "machine": os.uname()[4],
+            "python": executable,
+            "prefix": prefix,
+            "site_packages": [folder for folder in folders if os.path.isdir(folder)],
+            "scripts": os.path.join(prefix, "bin") if prefix != base else scripts,
+            "include": sysconfig.get_path("include"),
+        }
+    )
+)
