@@ -16,8 +16,8 @@ NEWEST = "0.33.0"
 def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> Launch:
     """The launch as this version and GPU complete it."""
     version = Version(request.version or NEWEST)
-    given = arguments.read(request.argv)
-    found = {name: Argument(name=name, value=value, origin="given") for name, value in given.items()}
+    reading = arguments.read(request.argv, str(version), request.config_files)
+    found = dict(reading.settings)
 
     def fill(name: str, value: Any, why: str) -> None:
         found.setdefault(name, Argument(name=name, value=value, origin="default", why=why))
@@ -50,7 +50,9 @@ def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> L
         version=str(version),
         version_assumed=request.version is None,
         entrypoint=request.entrypoint,
-        model=request.model or given.get("model"),
+        model=request.model or reading.value("model"),
         arguments=found,
-        environment=request.environment,
+        environment=request.environment | reading.environment,
+        problems=tuple(reading.problems),
+        command=reading.command,
     )
