@@ -34,7 +34,7 @@ Unit = Literal["bytes", "tokens", "blocks", "ratio", "seconds"]
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One figure, predicted beside measured. ``low`` and ``high`` bound an estimate; they are equal for an exact one."""
+    """One figure, predicted beside measured. ``low`` and ``high`` bound an estimate, and coincide for an exact one."""
 
     name: str
     device: str | None = None
