@@ -11,7 +11,7 @@ __all__ = ["describe"]
 def describe(source: ModelSource) -> Model:
     """What a model's files mean for a cache. Pure. Raises InputError naming the key that is missing or absurd."""
     try:
-        if source.gguf is not None:
+        if source.gguf is not None or source.weight_format == "gguf":
             from .gguf_describe import describe_gguf
 
             return describe_gguf(source)
