@@ -1,0 +1,73 @@
+"""A log to findings: the first cause under the noise, and the facts that the log itself tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+from .diagnosis import Condition, Diagnosis, LogLine, findings
+from .judge import Judge, Watch
+from .reading import Reading
+from .scan import Read, Scan
+from .signatures import Symptoms, symptoms
+from .sources import name_of, of_lines, opened
+
+__all__ = [
+    "Condition",
+    "Diagnosis",
+    "LogLine",
+    "Reading",
+    "Symptoms",
+    "findings",
+    "symptoms",
+    "triage",
+    "triage_lines",
+]
+
+
+@lru_cache(maxsize=2)
+def _watch(known: Symptoms | None) -> Watch:
+    return Watch(known or symptoms())
+
+
+def triage(*sources: str | Path | IO[bytes]) -> Diagnosis:
+    """Diagnose logs: paths, ``-`` for standard input, or open binary files; gzip and bundles are unpacked.
+
+    Several sources are read as one story in the order given. Raises InputError for a source that cannot be read.
+    """
+    judge = Judge(_watch(None))
+    scans = []
+    for source in sources:
+        with opened(source) as read:
+            scans.append(_read(judge, read, name_of(source)))
+    return _diagnosis(judge, tuple(map(name_of, sources)), scans)
+
+
+def triage_lines(lines: Iterable[str], name: str = "log") -> Diagnosis:
+    """Diagnose a log given as lines of text."""
+    judge = Judge(_watch(None))
+    return _diagnosis(judge, (name,), [_read(judge, of_lines(lines), name)])
+
+
+def _read(judge: Judge, read: Read, name: str) -> Scan:
+    scan = Scan(read, judge.words)
+    for number, raw in scan:
+        judge.take(name, number, raw.decode("utf-8", "replace"))
+    judge.source_ends(scan.lines)
+    return scan
+
+
+def _diagnosis(judge: Judge, names: tuple[str, ...], scans: list[Scan]) -> Diagnosis:
+    return Diagnosis(
+        sources=names,
+        lines=sum(scan.lines for scan in scans),
+        bytes=sum(scan.bytes for scan in scans),
+        conditions=judge.conditions(),
+        unexplained=judge.unexplained(),
+        reached=judge.reached(),
+        reading=judge.reading.reading(),
+        tail=tuple(line.decode("utf-8", "replace") for line in scans[-1].tail) if scans else (),
+        broken=symptoms().broken,
+    )

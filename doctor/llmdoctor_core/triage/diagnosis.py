@@ -1,0 +1,99 @@
+"""What a log told: conditions in the order of their claim to be the first cause, and what was read out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from llmdoctor_core.finding import Evidence, Finding, Outcome
+
+from .reading import Reading
+from .signatures import Confidence, Rank
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """One line as evidence: where it stands, who wrote it, and its message without carriers."""
+
+    source: str
+    number: int
+    text: str
+    process: str = ""
+
+
+class Condition(Struct, frozen=True, kw_only=True):
+    """A condition that the log shows, under the code that a check before the start has too."""
+
+    code: str
+    name: str
+    rank: Rank
+    confidence: Confidence
+    says: str
+    """One English sentence with ``{parameters}``."""
+    params: dict[str, str] = {}
+    do: str = ""
+    next: str = ""
+    also: tuple[str, ...] = ()
+    evidence: tuple[LogLine, ...] = ()
+    count: int = 1
+    """How many lines showed it, over all ranks and repetitions."""
+
+    @property
+    def message(self) -> str:
+        """The sentence with its parameters filled in."""
+        return fill(self.says, self.params)
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """The outcome of ``triage``."""
+
+    sources: tuple[str, ...]
+    lines: int
+    bytes: int
+    conditions: tuple[Condition, ...]
+    """The first is the most likely first cause."""
+    unexplained: tuple[LogLine, ...] = ()
+    """First exceptions that no signature knows."""
+    reached: str = ""
+    """The last milestone of a start that the log passed."""
+    reading: Reading = Reading()
+    tail: tuple[str, ...] = ()
+    broken: tuple[Finding, ...] = ()
+    """ERROR findings for symptom files that did not load."""
+
+    @property
+    def first(self) -> Condition | None:
+        return self.conditions[0] if self.conditions else None
+
+
+def fill(sentence: str, params: dict[str, str]) -> str:
+    """The sentence with the parameters it names; one that is not known stays a dash."""
+    return sentence.format_map(_Dashes(params)) if "{" in sentence else sentence
+
+
+class _Dashes(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "-"
+
+
+def findings(diagnosis: Diagnosis, remedies: dict[str, str | None] | None = None) -> tuple[Finding, ...]:
+    """The conditions as findings, in the same order. ``remedies`` gives the remedy of a code (its check's)."""
+    remedies = remedies or {}
+    found = []
+    for condition in diagnosis.conditions:
+        sentence = condition.says + (f". {condition.do}" if condition.do else "")
+        found.append(
+            Finding(
+                outcome=Outcome.WARN if condition.rank == "warning" else Outcome.FAIL,
+                code=condition.code,
+                name=condition.name,
+                message_id=sentence,
+                params=_Dashes(condition.params) if "{" in sentence else {},
+                evidence=tuple(
+                    Evidence(fact=line.process or "log", value=line.text, source=f"{line.source}:{line.number}")
+                    for line in condition.evidence
+                ),
+                remedy=remedies.get(condition.code),
+            )
+        )
+    return (*diagnosis.broken, *found)

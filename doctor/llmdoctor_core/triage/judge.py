@@ -1,0 +1,203 @@
+"""Finds the first cause among what a log shows: causes before symptoms before wrappers, the earliest first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+
+from msgspec import Struct
+
+from .anchors import anchors, words_of
+from .diagnosis import Condition, LogLine
+from .lines import Line, messages
+from .reading import Reader
+from .signatures import CONFIDENCES, RANKS, About, Milestone, Signature, Symptoms
+
+EVIDENCE = 5
+"""Lines that a condition shows as evidence."""
+EXCEPTIONS = 6
+AT_END = 40
+"""How near the end of the log a line must be to tell where it stopped."""
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)\b(?::|$)")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^\s*File \"|^\s+")
+_QUIET = ("INFO", "WARNING", "DEBUG")
+
+
+class Hit(Struct, frozen=True):
+    """A signature that matched a line."""
+
+    signature: Signature
+    line: LogLine
+    params: dict[str, str]
+    quiet: bool
+    order: int
+    """Number of the line over all sources."""
+
+
+class Watch:
+    """The compiled patterns, found by the words that announce them."""
+
+    def __init__(self, symptoms: Symptoms, reader: type[Reader] = Reader) -> None:
+        self.symptoms = symptoms
+        self.reader = reader
+        self._signatures: dict[bytes, list[int]] = {}
+        self._milestones: dict[bytes, list[int]] = {}
+        for index, signature in enumerate(symptoms.signatures):
+            for word in anchors(signature.pattern):
+                self._signatures.setdefault(word, []).append(index)
+        for index, milestone in enumerate(symptoms.milestones):
+            for word in anchors(milestone.pattern):
+                self._milestones.setdefault(word, []).append(index)
+        self._compiled: dict[int, re.Pattern[str]] = {}
+
+    @cached_property
+    def words(self) -> frozenset[bytes]:
+        """The words of which an interesting line holds one."""
+        return frozenset(self._signatures) | frozenset(self._milestones) | self.reader.words()
+
+    def signatures(self, line: Line) -> Iterable[tuple[Signature, dict[str, str]]]:
+        """The signatures that match the message, with the parameters they take from it."""
+        for index in self._candidates(self._signatures, line.text):
+            pattern = self._compiled.get(index)
+            if pattern is None:
+                pattern = self._compiled[index] = re.compile(self.symptoms.signatures[index].pattern)
+            if match := pattern.search(line.text):
+                groups = match.groupdict()
+                yield self.symptoms.signatures[index], {name: value for name, value in groups.items() if value}
+
+    def milestones(self, line: Line) -> Iterable[Milestone]:
+        """The milestones of a start that the message reports."""
+        for index in self._candidates(self._milestones, line.text):
+            if re.search(self.symptoms.milestones[index].pattern, line.text):
+                yield self.symptoms.milestones[index]
+
+    @staticmethod
+    def _candidates(by_word: dict[bytes, list[int]], text: str) -> list[int]:
+        found: set[int] = set()
+        for word in set(words_of(text.encode("utf-8", "replace"))):
+            found.update(by_word.get(word, ()))
+        return sorted(found)
+
+
+class Judge:
+    """Takes the lines of the logs in turn and gives the conditions in the end."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.reading = watch.reader()
+        self._hits: list[Hit] = []
+        self._passed: dict[str, int] = {}
+        self._exceptions: list[tuple[LogLine, int, bool]] = []
+        self._open_tracebacks: set[str] = set()
+        self._offset = 0
+        self._counts: dict[tuple[str, str], int] = {}
+
+    @property
+    def words(self) -> frozenset[bytes]:
+        """The words of which an interesting line holds one."""
+        return self._watch.words
+
+    def source_ends(self, lines: int) -> None:
+        """The next lines come from another source."""
+        self._offset += lines
+        self._open_tracebacks.clear()
+
+    def take(self, source: str, number: int, raw: str) -> None:
+        """One line of a log."""
+        for line in messages(raw):
+            self._take(source, number, line)
+
+    def _take(self, source: str, number: int, line: Line) -> None:
+        place = LogLine(source=source, number=number, text=line.text.strip()[:600], process=line.tag)
+        order = self._offset + number
+        self.reading.take(line.text, f"{source}:{number}")
+        for milestone in self._watch.milestones(line):
+            self._passed[milestone.name] = order
+        explained = False
+        for signature, params in self._watch.signatures(line):
+            explained = True
+            if (signature.after and signature.after not in self._passed) or signature.before in self._passed:
+                continue
+            key = (signature.code, signature.pattern)
+            self._counts[key] = self._counts.get(key, 0) + 1
+            if self._counts[key] <= EVIDENCE * 4:
+                self._hits.append(Hit(signature, place, params, line.level in _QUIET, order))
+        self._follow_traceback(line, place, order, explained)
+
+    def _follow_traceback(self, line: Line, place: LogLine, order: int, explained: bool) -> None:
+        if "Traceback (most recent call last)" in line.text:
+            self._open_tracebacks.add(line.tag)
+        elif line.tag in self._open_tracebacks and not _TRACEBACK.match(line.text):
+            if _EXCEPTION.match(line.text):
+                self._open_tracebacks.discard(line.tag)
+                if len(self._exceptions) < 50:
+                    self._exceptions.append((place, order, explained))
+
+    def reached(self) -> str:
+        """The last milestone passed."""
+        return max(self._passed, key=lambda name: self._passed[name], default="")
+
+    def unexplained(self) -> tuple[LogLine, ...]:
+        """The first exceptions that no signature knows, each text once."""
+        first: dict[str, LogLine] = {}
+        for place, _, explained in self._exceptions:
+            if not explained:
+                first.setdefault(place.text, place)
+        return tuple(first.values())[:EXCEPTIONS]
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions, the likeliest first cause first."""
+        codes = {hit.signature.code for hit in self._hits if not hit.signature.at_end}
+        live = [hit for hit in self._hits if self._stands(hit, codes)]
+        grouped: dict[str, list[Hit]] = {}
+        for hit in sorted(live, key=_claim):
+            grouped.setdefault(hit.signature.code, []).append(hit)
+        return tuple(self._condition(hits) for hits in grouped.values())
+
+    def _stands(self, hit: Hit, codes: set[str]) -> bool:
+        signature = hit.signature
+        if signature.at_end and (hit.order < self._offset - AT_END or self._anything_worse()):
+            return False
+        if signature.needs and not codes.intersection(signature.needs):
+            return False
+        return not any(
+            other.signature.code in signature.unless and other.signature is not signature for other in self._hits
+        )
+
+    def _anything_worse(self) -> bool:
+        return any(hit.signature.rank in ("cause", "symptom") and not hit.signature.at_end for hit in self._hits)
+
+    def _condition(self, hits: list[Hit]) -> Condition:
+        best = hits[0].signature
+        about = self._watch.symptoms.about.get(best.code, About(says="{code} was recognised in the log"))
+        evidence: dict[str, LogLine] = {}
+        for hit in sorted(hits, key=lambda hit: (RANKS.index(hit.signature.rank) * -1, hit.order)):
+            evidence.setdefault(hit.line.text, hit.line)
+        params = {"code": best.code} if "{code}" in about.says else {}
+        for hit in hits:
+            params = hit.params | params
+        return Condition(
+            code=best.code,
+            name=self._watch.symptoms.names.get(best.code, best.code.lower()),
+            rank=best.rank,
+            confidence=best.confidence,
+            says=best.says or about.says,
+            params=params,
+            do=best.do or about.do,
+            next=best.next or about.next,
+            also=tuple(code for code in (best.also or about.also) if code != best.code),
+            evidence=tuple(evidence.values())[:EVIDENCE],
+            count=sum(self._counts[best.code, pattern] for pattern in {hit.signature.pattern for hit in hits}),
+        )
+
+
+def _claim(hit: Hit) -> tuple[int, bool, int, int]:
+    """Sorts by the claim to be the first cause: rank, then loud before quiet lines, then confidence, then earliest."""
+    signature = hit.signature
+    return (
+        -RANKS.index(signature.rank),
+        hit.quiet,
+        -CONFIDENCES.index(signature.confidence),
+        hit.order,
+    )

@@ -1,0 +1,107 @@
+"""Takes a log line out of what its carriers wrapped around it: docker JSON, CRI, journald, process tags, levels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+MAX_LINE = 64 << 10
+"""Characters of one line that are looked at; a longer line is not a message."""
+
+
+class Line(Struct, frozen=True):
+    """One message. ``text`` is without carriers; ``tag`` names the process that wrote it, where it says so."""
+
+    text: str
+    level: str = ""
+    tag: str = ""
+
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_LEVELS = {
+    "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "ERROR", "D": "DEBUG",
+    "WARN": "WARNING", "CRITICAL": "ERROR", "FATAL": "ERROR", "ERR": "ERROR",
+}  # fmt: skip
+_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] ",
+        r"\[pod/[^\]]+\] ",
+        r"[a-zA-Z0-9][\w.-]{0,60}\s*\| (?=\S)",
+        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.@/-]+(?:\[\d+\])?: ",
+        r"\((?P<tag>[A-Za-z][\w -]*?) pid=\d+(?:, ip=[^)]*)?\) ?",
+        r"\[(?P<rank>rank\d+)\]:? ?",
+        r"(?P<vllm>INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? "
+        r"(?:\[[\w/.<>-]+:\d+\]|[\w/.-]+:\d+\]) ?",
+        r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?P<sglang>(?: (?:TP|PP|DP|EP)\d+)*)\] ",
+        r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?: UTC| KST)? ",
+        r"\[\d\d/\d\d/\d{4}-[\d:]+\] (?:\[TRT-LLM(?: \|[^\]]*)?\] )?\[(?P<trt>[IWEF])\] ?",
+        r"\[TensorRT-LLM\]\[(?P<trtcpp>[A-Z]+)\] ?",
+        r"\d+\.\d\d\.\d{3}\.\d{3} (?P<llama>[IWED]) ",
+        r"[\w.-]+:\d+:\d+ \[\d+\] (?=NCCL )",
+        r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] LMCache (?P<lmcache>[A-Z]+)\s*:? ",
+    )
+)
+_SLOG = re.compile(r'time=\S+ level=(\w+) source=\S+ msg=("(?:[^"\\]|\\.)*"|\S+) ?(.*)', re.DOTALL)
+
+
+def messages(raw: str) -> Iterator[Line]:
+    """The messages of one line of a file: one, or several where a JSON carrier holds line breaks."""
+    text = raw.rstrip("\r\n")
+    if text.startswith("{") and (carried := _json_message(text)) is not None:
+        content, level = carried
+        for part in content.split("\n"):
+            if part.strip():
+                line = unwrap(part)
+                yield line if line.level else Line(line.text, level, line.tag)
+    else:
+        yield unwrap(text)
+
+
+def unwrap(text: str) -> Line:
+    """One line without its carriers, with the level and the process that they told."""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if "\r" in text:
+        text = text.rstrip("\r").rpartition("\r")[2]
+    level = tag = ""
+    for _ in range(5):
+        for prefix in _PREFIXES:
+            if match := prefix.match(text):
+                for name, value in match.groupdict().items():
+                    if not value:
+                        continue
+                    if name in ("tag", "rank", "sglang"):
+                        tag = tag or value.strip()
+                    else:
+                        level = _LEVELS.get(value, value)
+                text = text[match.end() :]
+                break
+        else:
+            break
+    if match := _SLOG.match(text):
+        level = _LEVELS.get(match[1], match[1])
+        message = match[2]
+        text = (message[1:-1] if message.startswith('"') else message).replace('\\"', '"') + " " + match[3]
+    return Line(text[:MAX_LINE], level, tag)
+
+
+def _json_message(text: str) -> tuple[str, str] | None:
+    """Message and level of a JSON log line (docker's ``log``, others' ``msg``/``message``); None where it is none."""
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict):
+        return None
+    for key in ("log", "msg", "message"):
+        if isinstance(entry.get(key), str):
+            level = entry.get("level") or entry.get("severity") or entry.get("levelname") or ""
+            spelled = str(level).upper()
+            detail = entry.get("exc_info") or entry.get("exception") or entry.get("stack_trace")
+            content = entry[key] + (f"\n{detail}" if isinstance(detail, str) else "")
+            return content, _LEVELS.get(spelled, spelled)
+    return None

@@ -1,0 +1,184 @@
+"""What a log tells beside its troubles: runtime, release, model, arguments, memory figures, GPUs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from llmdoctor_core.facts import RuntimeName
+from llmdoctor_core.facts.measured import Figure
+from llmdoctor_core.runtimes.log import LogRow, rows
+from llmdoctor_core.runtimes.vllm import log as vllm_log
+
+from .anchors import anchors, words_of
+
+_GGUF_ROW = re.compile(r"llama_model_loader: - kv +\d+: +(\S+) +(\w+(?:\[[^\]]*\])?) += (.*)")
+_GGUF_ANCHOR = "llama_model_loader: - kv"
+_SGLANG_ITEM = re.compile(r"(?:^|, )([a-z_]+)=('[^']*'|\"[^\"]*\"|[^,()\[\]{}]+|\[[^\]]*\])")
+_TYPED = re.compile(
+    r"(?:^|[\s'\"/+])((?:\S*/)?llama-server -|python3? -m sglang\.launch_server |sglang serve |trtllm-serve )"
+)
+_TYPED_WORDS = frozenset({b"llama", b"sglang", b"trtllm"})
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """What was read out of a log."""
+
+    runtime: RuntimeName | None = None
+    version: str | None = None
+    model: str | None = None
+    argv: tuple[str, ...] = ()
+    """The launch, as typed where the log shows it, else rebuilt from the arguments that it printed."""
+    resolved: dict[str, Any] = {}
+    """Arguments with the defaults that the runtime filled in, where it printed them."""
+    facts: dict[str, str] = {}
+    """``architecture``, ``gpu``, ``gpu_compute_capability``, ``driver``, ``torch``, ``nccl``, ..."""
+    figures: tuple[Figure, ...] = ()
+    gguf: dict[str, Any] = {}
+    """Metadata of the GGUF header as llama.cpp printed it."""
+    sources: dict[str, str] = {}
+    """Where runtime, version, model and arguments were read: file and line."""
+
+
+@lru_cache(maxsize=1)
+def _rows() -> dict[bytes, tuple[LogRow, ...]]:
+    by_word: dict[bytes, list[LogRow]] = {}
+    for row in rows(__package__, "readings.toml"):
+        for word in anchors(row.pattern):
+            by_word.setdefault(word, []).append(row)
+    return {word: tuple(found) for word, found in by_word.items()}
+
+
+@lru_cache(maxsize=1)
+def _vllm_words() -> frozenset[bytes]:
+    found: set[bytes] = set()
+    for pattern in (*vllm_log.PATTERNS, *(row.pattern for row in vllm_log.log_rows())):
+        found |= anchors(pattern)
+    return frozenset(found)
+
+
+class Reader:
+    """Collects what the lines tell."""
+
+    def __init__(self) -> None:
+        self._vllm = vllm_log.VllmLog()
+        self._facts: dict[str, dict[str, str]] = {}
+        self._figures: list[tuple[str, Figure]] = []
+        self._gguf: dict[str, Any] = {}
+        self._typed: dict[str, tuple[str, ...]] = {}
+        self._sources: dict[str, str] = {}
+
+    @classmethod
+    def words(cls) -> frozenset[bytes]:
+        """The words of which a line that tells something holds one."""
+        return frozenset(_rows()) | _vllm_words() | anchors(_GGUF_ANCHOR) | _TYPED_WORDS
+
+    def take(self, text: str, where: str) -> None:
+        """One message and the place where it stands."""
+        words = set(words_of(text.encode("utf-8", "replace")))
+        if not _vllm_words().isdisjoint(words):
+            before = (self._vllm.version, self._vllm.model)
+            self._vllm.take(text)
+            if before != (self._vllm.version, self._vllm.model):
+                self._sources.setdefault("vllm", where)
+        for word in words & _rows().keys():
+            for row in _rows()[word]:
+                value = row.read(text)
+                if isinstance(value, Figure):
+                    if len(self._figures) < 500:
+                        self._figures.append((row.runtime, value))
+                elif value is not None and row.name not in self._facts.setdefault(row.runtime, {}):
+                    self._facts[row.runtime][row.name] = value
+                    self._sources.setdefault(row.runtime, where)
+        if b"llama_model_loader" in words and (match := _GGUF_ROW.match(text)):
+            self._gguf[match[1]] = _gguf_value(match[2], match[3])
+        if not _TYPED_WORDS.isdisjoint(words):
+            self._take_command(text)
+
+    def _take_command(self, text: str) -> None:
+        if (match := _TYPED.search(text)) and len(text) < 16384:
+            try:
+                words = tuple(word for word in shlex.split(text[match.start(1) :]) if word != "\\")
+            except ValueError:
+                return
+            name = "sglang" if "sglang" in match[1] else "trtllm" if "trtllm" in match[1] else "llamacpp"
+            self._typed.setdefault(name, words)
+
+    def reading(self) -> Reading:
+        """Everything together, for the runtime that told most."""
+        runtime = self._runtime()
+        own = self._facts.get(runtime or "", {}) | self._facts.get("", {})
+        figures = [figure for name, figure in self._figures if name in (runtime, "")]
+        if runtime == "vllm":
+            vllm = self._vllm
+            return Reading(
+                runtime="vllm",
+                version=vllm.version,
+                model=vllm.model,
+                argv=vllm.argv(),
+                resolved=vllm.resolved,
+                facts={**self._facts.get("", {}), **{k: v for k, v in vllm.facts.items() if k != "version"}},
+                figures=(*vllm.figures, *figures),
+                sources=self._sources,
+            )
+        if runtime == "ollama":  # its own lines and those of the llama.cpp inside
+            own = self._facts.get("llamacpp", {}) | own
+            figures += [figure for name, figure in self._figures if name == "llamacpp"]
+        arguments = _sglang_arguments(own.pop("server_args", "")) if runtime == "sglang" else {}
+        argv = self._typed.get(runtime or "", ())
+        if not argv and "model_path" in arguments:
+            argv = ("sglang", "serve", "--model-path", str(arguments["model_path"]))
+        return Reading(
+            runtime=runtime,
+            version=own.pop("version", None),
+            model=own.pop("model", None) or (str(arguments["model_path"]) if "model_path" in arguments else None),
+            argv=argv,
+            resolved=arguments,
+            facts=own,
+            figures=tuple(figures),
+            gguf=self._gguf,
+            sources=self._sources,
+        )
+
+    def _runtime(self) -> RuntimeName | None:
+        counts: dict[RuntimeName, int] = {
+            "vllm": self._vllm.lines * 2 + 3 * bool(self._vllm.given or self._vllm.command),
+            "ollama": 50 * len(self._facts.get("ollama", {})),
+            "sglang": 3 * len(self._facts.get("sglang", {})) + 3 * ("sglang" in self._typed),
+            "trtllm": 3 * len(self._facts.get("trtllm", {})) + 3 * ("trtllm" in self._typed),
+            "llamacpp": len(self._facts.get("llamacpp", {})) + bool(self._gguf) + ("llamacpp" in self._typed),
+        }
+        for name, _ in self._figures:
+            if name in counts:
+                counts[name] += 1
+        best = max(counts, key=lambda name: counts[name])
+        return best if counts[best] else None
+
+
+def _gguf_value(kind: str, text: str) -> Any:
+    if kind.startswith("arr"):
+        count = re.search(r",(\d+)\]", kind)
+        return {"array": kind.partition("[")[2].partition(",")[0], "length": int(count[1]) if count else 0}
+    try:
+        if kind[0] in "ui" and kind[1:].isdigit():
+            return int(text)
+        if kind.startswith("f"):
+            return float(text)
+    except ValueError:
+        return text
+    return {"true": True, "false": False}.get(text, text) if kind == "bool" else text
+
+
+def _sglang_arguments(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for match in _SGLANG_ITEM.finditer(text[: 32 << 10]):
+        try:
+            found[match[1]] = ast.literal_eval(match[2].strip())
+        except (ValueError, SyntaxError):
+            found[match[1]] = match[2].strip()
+    return {name: value for name, value in found.items() if value is not None}

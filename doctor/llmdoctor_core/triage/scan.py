@@ -1,0 +1,92 @@
+"""Reads a log of any size and hands out the few lines that some pattern may match, in bounded memory.
+
+A block is cut into lines with their digits left out. What a serving log repeats a million times is then a handful of
+different lines, and only those not seen before are looked at, by their words. No line is dropped unlooked at: two
+lines that differ in digits alone hold the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from .anchors import DIGITS, FOLD
+
+BLOCK = 1 << 20
+KEPT = 40_000
+"""Different lines remembered before the memory is emptied."""
+TRACEBACK = b"traceback"
+FOLLOWED = 400
+"""Lines after "Traceback" in which its exception is looked for."""
+LOOKED = 200
+"""How often lines that differ in digits alone are handed out."""
+
+TAIL = 60
+"""Last lines of the log that are kept."""
+
+Read = Callable[[int], bytes]
+
+
+class Scan:
+    """One reading of a log. Iterate it once; then ``lines``, ``bytes`` and ``tail`` tell what was read."""
+
+    def __init__(self, read: Read, words: frozenset[bytes]) -> None:
+        """``read(n)`` gives up to n bytes, none at the end."""
+        self._read = read
+        self._words = words | {TRACEBACK}
+        self.lines = 0
+        self.bytes = 0
+        self.tail: list[bytes] = []
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Number and bytes of every line that holds one of the words, and of the lines below a traceback."""
+        seen: set[bytes] = set()
+        wanted: dict[bytes, int] = {}
+        following = 0
+        for block, complete in self._blocks():
+            whole = block.split(b"\n")
+            lines = block.translate(None, DIGITS).split(b"\n")
+            fresh = set(lines) - seen
+            if fresh:
+                seen |= fresh
+                if not self._words.isdisjoint(_words_in(b" ".join(fresh))):
+                    wanted |= {line: 0 for line in fresh if not self._words.isdisjoint(_words_in(line))}
+                if len(seen) > KEPT:
+                    seen = set(lines)
+                    wanted = {line: count for line, count in wanted.items() if line in seen}
+            if following or not wanted.keys().isdisjoint(lines):
+                for offset, line in enumerate(lines):
+                    if line in wanted:
+                        wanted[line] += 1
+                        if wanted[line] > LOOKED and not following:
+                            continue
+                        if TRACEBACK in line.lower():
+                            following = FOLLOWED
+                    elif not following:
+                        continue
+                    following = max(0, following - 1)
+                    yield self.lines + offset + 1, whole[offset]
+            self.lines += len(lines) - (not complete)
+            self.tail = (self.tail + whole[-TAIL:])[-TAIL:]
+
+    def _blocks(self) -> Iterator[tuple[bytes, bool]]:
+        """Blocks without their last line break, and whether each ends with a line; a very long line is cut."""
+        rest = b""
+        while data := self._read(BLOCK):
+            self.bytes += len(data)
+            head, newline, tail = data.rpartition(b"\n")
+            if newline:
+                yield rest + head, True
+                rest = tail
+            else:
+                rest += data
+                if len(rest) > BLOCK:
+                    yield rest, False
+                    rest = b""
+        if rest:
+            yield rest, True
+
+
+def _words_in(line: bytes) -> list[bytes]:
+    if b"\\n" in line:
+        line = line.replace(b"\\n", b"  ")
+    return line.translate(FOLD).split()
