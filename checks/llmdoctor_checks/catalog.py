@@ -2,6 +2,40 @@
 
 from llmdoctor_core.check import checks_in
 
-from . import annotations, cuda, gpu, jit, links
+from . import (
+    annotations,
+    arguments,
+    capability,
+    context,
+    cuda,
+    draft,
+    environment,
+    gguf,
+    gpu,
+    host,
+    jit,
+    links,
+    memory,
+    model,
+    parallel,
+    transfer,
+)
 
-CHECKS = checks_in(gpu, links, cuda, jit, annotations)
+CHECKS = checks_in(
+    gpu,
+    capability,
+    links,
+    cuda,
+    jit,
+    environment,
+    annotations,
+    model,
+    gguf,
+    draft,
+    parallel,
+    context,
+    memory,
+    arguments,
+    host,
+    transfer,
+)

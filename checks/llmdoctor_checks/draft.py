@@ -40,7 +40,7 @@ def draft_vocabulary_differs(launch: Launch, model: Model, draft: Draft | Unavai
     if launch.runtime == "vllm" and _method(config) != "draft_model":
         return
     if isinstance(draft, Unavailable):
-        if config.get("model") or launch.get("spec_draft_model") or launch.get("model_draft"):
+        if not draft.permanent:
             yield skip("the draft model was not read: {reason}", reason=draft.reason)
         return
     mine, its = model.vocabulary, draft.model.vocabulary

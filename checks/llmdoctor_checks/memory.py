@@ -1,0 +1,402 @@
+"""Memory: whether weights, cache, graphs and start-up peaks fit, on the GPUs and on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from llmdoctor_core.check import check
+from llmdoctor_core.facts import (
+    ChunkedLocal,
+    Container,
+    DeviceMemory,
+    Environment,
+    Estimate,
+    Forecast,
+    Launch,
+    LaunchRequest,
+    Model,
+    Place,
+    SlidingWindow,
+    State,
+    System,
+    Unavailable,
+)
+from llmdoctor_core.finding import Finding, fail, seen, skip, warn
+from llmdoctor_core.units import GIB, gib
+
+from .context import length_that_fits, pool_needed_for_one
+from .launches import argument, flag, ranks, release, size, variable
+
+UTILIZATION = "gpu_memory_utilization"
+HOST = -1
+"""The forecast's number for the host's own memory (llama.cpp)."""
+
+
+def _low(memory: DeviceMemory, name: str) -> int | None:
+    """A figure of the forecast at its lowest: the least that this part will take."""
+    figure = getattr(memory, name)
+    certainty = memory.certainty.get(name)
+    if figure is None:
+        return None
+    return int(certainty.low) if isinstance(certainty, Estimate) else int(figure)
+
+
+def _gpus(forecast: Forecast) -> list[DeviceMemory]:
+    return [memory for memory in forecast.memory if memory.device != HOST]
+
+
+def _left(memory: DeviceMemory, *parts: str) -> int | None:
+    """The budget less the parts, each at its lowest; None where one is not known."""
+    taken = [_low(memory, part) for part in parts]
+    if memory.budget is None or any(part is None for part in taken):
+        return None
+    return memory.budget - sum(part for part in taken if part is not None)
+
+
+@check("MEM801", "weights-do-not-fit", runtimes={"vllm", "llamacpp"}, remedy="set-tensor-parallel-size")
+def weights_do_not_fit(launch: Launch, model: Model, forecast: Forecast) -> Iterator[Finding]:
+    """The model's weights alone are larger than the memory they may take."""
+    devices = _gpus(forecast)
+    if launch.runtime == "llamacpp":
+        if not devices or not isinstance(launch.get("gpu_layers"), int):
+            return
+        for memory in devices:
+            parts = [_low(memory, name) or 0 for name in ("weights", "cache", "activations")]
+            if memory.total is not None and sum(parts) > memory.total:
+                yield fail(
+                    "GPU {device} would hold {weights} of weights and {cache} of cache, and has {total}; with "
+                    "{flag} given nothing is moved to the CPU: 'cudaMalloc failed: out of memory'. Leave {flag} out "
+                    "so that --fit decides, lower it, or take a smaller quantization",
+                    evidence=(
+                        seen("weights", gib(parts[0]), "GGUF header"),
+                        seen("GPU memory", gib(memory.total), memory.name),
+                    ),
+                    where=argument(launch, "gpu_layers"),
+                    device=memory.device,
+                    weights=gib(parts[0]),
+                    cache=gib(parts[1]),
+                    total=gib(memory.total),
+                    flag=flag(launch, "gpu_layers"),
+                )
+        return
+    if not any(memory.budget is not None for memory in devices):
+        yield skip("the memory of the GPUs is not known")
+        return
+    for memory in devices:
+        weights = _low(memory, "weights")
+        if weights is None or memory.budget is None:
+            yield skip("the weights of GPU {device} were not forecast", device=memory.device)
+        elif weights > memory.budget:
+            tensor = size(launch, "tensor_parallel_size")
+            enough = next(
+                (
+                    more
+                    for more in range(tensor + 1, 65)
+                    if (not model.heads or model.heads % more == 0) and weights * tensor / more < 0.9 * memory.budget
+                ),
+                None,
+            )
+            yield fail(
+                "the weights take {weights} on GPU {device} and the budget is {budget} ({share} of {total}): 'CUDA "
+                "out of memory' while loading. About {gpus} GPUs of this kind hold them ({flag} {gpus}); otherwise "
+                "a checkpoint of fewer bits, or a larger GPU",
+                evidence=(
+                    seen("weights on a GPU", gib(weights), model.source.where),
+                    seen("budget", gib(memory.budget), "gpu_memory_utilization x total"),
+                ),
+                where=argument(launch, "tensor_parallel_size")
+                or Place(kind="device", name=memory.name or str(memory.device)),
+                weights=gib(weights),
+                device=memory.device,
+                budget=gib(memory.budget),
+                share=launch.get(UTILIZATION),
+                total=gib(memory.total) if memory.total is not None else "-",
+                gpus=enough or "more than 64",
+                flag=flag(launch, "tensor_parallel_size"),
+            )
+            return
+
+
+@check("MEM803", "no-memory-left-for-cache", runtimes={"vllm"}, remedy="raise-gpu-memory-utilization")
+def no_memory_left_for_cache(launch: Launch, forecast: Forecast) -> Iterator[Finding]:
+    """The weights fit, and after them and the working memory nothing is left for the KV cache."""
+    for memory in _gpus(forecast):
+        weights, left = _low(memory, "weights"), _left(memory, "weights", "activations", "graphs", "other")
+        if left is None or weights is None or memory.budget is None:
+            if memory.budget is None:
+                yield skip("the memory of GPU {device} is not known", device=memory.device)
+            continue
+        if weights <= memory.budget and left <= 0:
+            yield fail(
+                "GPU {device}: {weights} of weights and {working} of activations and graphs leave nothing of the "
+                "budget of {budget} for the KV cache: 'No available memory for the cache blocks'. Raise {flag} (now "
+                "{share}), add --enforce-eager, lower --max-num-seqs and --max-num-batched-tokens, or spread over "
+                "more GPUs",
+                evidence=(
+                    seen("budget", gib(memory.budget), "gpu_memory_utilization x total"),
+                    seen("weights", gib(weights), "forecast"),
+                ),
+                where=argument(launch, UTILIZATION),
+                device=memory.device,
+                weights=gib(weights),
+                working=gib(memory.budget - weights - left),
+                budget=gib(memory.budget),
+                flag=flag(launch, UTILIZATION),
+                share=launch.get(UTILIZATION),
+            )
+            return
+
+
+@check("MEM802", "fits-only-without-graphs", runtimes={"vllm"}, remedy="enforce-eager")
+def fits_only_without_graphs(launch: Launch, forecast: Forecast) -> Iterator[Finding]:
+    """CUDA graphs take the memory that one request of the maximum length would need."""
+    cache = forecast.cache
+    if cache is None or launch.get("enforce_eager"):
+        return
+    devices = [memory for memory in _gpus(forecast) if memory.cache is not None and memory.graphs]
+    pool = pool_needed_for_one(cache)
+    if pool is None:
+        yield skip("the memory of the GPUs is not known")
+        return
+    for memory in devices[:1]:
+        graphs, have = memory.graphs or 0, memory.cache or 0
+        if have < cache.bytes_per_request <= have + graphs:
+            yield fail(
+                "CUDA graphs take about {graphs}, and without them one request of {tokens} tokens ({need}) would "
+                "fit: {have} are left for the cache. Add --enforce-eager (slower at small batches), capture fewer "
+                "sizes with --cudagraph-capture-sizes 1 2 4 8, or --max-model-len {fits}",
+                evidence=(seen("graphs", gib(graphs), "forecast"), seen("left for the cache", gib(have), "forecast")),
+                where=Place(kind="argument", name="--enforce-eager"),
+                graphs=gib(graphs),
+                tokens=cache.request_tokens,
+                need=gib(cache.bytes_per_request),
+                have=gib(have),
+                fits=length_that_fits(cache) or "-",
+            )
+
+
+@check("MEM804", "start-up-peak-outside-budget", runtimes={"vllm"}, remedy="lower-max-num-seqs")
+def start_up_peak_outside_budget(launch: Launch, model: Model, forecast: Forecast) -> Iterator[Finding]:
+    """The sampler's warm-up, after the cache has taken its budget, needs more than what lies outside the budget."""
+    sequences = launch.get("max_num_seqs")
+    if not isinstance(sequences, int) or model.pooling:
+        return
+    devices = [memory for memory in _gpus(forecast) if memory.headroom is not None]
+    if not devices:
+        yield skip("the memory of the GPUs is not known")
+        return
+    peak = 3 * sequences * model.vocabulary * 4
+    headroom = min(memory.headroom or 0 for memory in devices)
+    if peak > headroom:
+        fitting = max(headroom // (3 * model.vocabulary * 4), 1)
+        yield warn(
+            "the sampler's warm-up takes about {peak} ({sequences} sequences x {vocabulary} vocabulary entries x 4 "
+            "bytes, three times) and {headroom} lie outside the budget: 'CUDA out of memory occurred when warming "
+            "up sampler'. Set {flag} {fitting}, or lower --gpu-memory-utilization",
+            evidence=(
+                seen("max_num_seqs", sequences, launch.arguments["max_num_seqs"].origin),
+                seen("outside the budget", gib(headroom), "total x (1 - gpu_memory_utilization)"),
+            ),
+            where=argument(launch, "max_num_seqs") or Place(kind="argument", name=flag(launch, "max_num_seqs")),
+            peak=gib(peak),
+            sequences=sequences,
+            vocabulary=model.vocabulary,
+            headroom=gib(headroom),
+            flag=flag(launch, "max_num_seqs"),
+            fitting=fitting,
+        )
+
+
+@check("MEM805", "state-blocks-below-max-num-seqs", runtimes={"vllm"}, remedy="lower-max-num-seqs")
+def state_blocks_below_max_num_seqs(launch: Launch, model: Model, forecast: Forecast) -> Iterator[Finding]:
+    """A hybrid model gets fewer state blocks than sequences that may run at once."""
+    sequences, cache, refusal = launch.get("max_num_seqs"), forecast.cache, forecast.refused
+    hybrid = any(isinstance(kept, State) for layer in model.layers for kept in layer.caches)
+    if not hybrid or not isinstance(sequences, int):
+        return
+    if cache is None or cache.blocks is None:
+        yield skip("the number of cache blocks was not forecast: the memory of the GPUs is not known")
+        return
+    version = release(launch.version)
+    low = int(cache.certainty.low) if isinstance(cache.certainty, Estimate) else cache.blocks
+    if (refusal and refusal.code == "MEM805") or cache.blocks < sequences:
+        report = fail if version is None or version >= Version("0.18") else warn
+        yield report(
+            "every running sequence takes one state block, {flag} is {sequences} and there will be about {blocks} "
+            "blocks: vLLM since 0.20 refuses ('max_num_seqs exceeds available Mamba cache blocks') after loading "
+            "the weights. Set {flag} {fitting}",
+            evidence=(
+                seen("max_num_seqs", sequences, launch.arguments["max_num_seqs"].origin),
+                seen("cache blocks", cache.blocks, "forecast"),
+            ),
+            where=argument(launch, "max_num_seqs") or Place(kind="argument", name=flag(launch, "max_num_seqs")),
+            flag=flag(launch, "max_num_seqs"),
+            sequences=sequences,
+            blocks=cache.blocks,
+            fitting=max(low, 1),
+        )
+    elif low < sequences:
+        yield warn(
+            "every running sequence takes one state block, {flag} is {sequences} and there will be {low} to "
+            "{blocks} blocks or more: vLLM since 0.20 may refuse after loading the weights. {flag} {low} is sure to "
+            "start",
+            evidence=(
+                seen("max_num_seqs", sequences, launch.arguments["max_num_seqs"].origin),
+                seen("cache blocks", cache.blocks, "forecast"),
+            ),
+            where=argument(launch, "max_num_seqs") or Place(kind="argument", name=flag(launch, "max_num_seqs")),
+            flag=flag(launch, "max_num_seqs"),
+            sequences=sequences,
+            low=low,
+            blocks=cache.blocks,
+        )
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _room(system: System, container: Container | None) -> int | None:
+    """Host memory still to be had: what is available, or less where the cgroup's limit is nearer."""
+    rooms = [system.memory_available]
+    if container and container.memory_limit is not None:
+        rooms.append(container.memory_limit - (container.memory_used or 0))
+    known = [room for room in rooms if room is not None]
+    return min(known) if known else None
+
+
+@check("MEM806", "host-memory-below-need", runtimes={"vllm", "sglang", "llamacpp"})
+def host_memory_below_need(
+    request: LaunchRequest,
+    launch: Launch | None,
+    forecast: Forecast | None,
+    system: System | Unavailable,
+    container: Container | None,
+    environment: Environment | None,
+) -> Iterator[Finding]:
+    """Pools in host memory are larger than what the host or its cgroup has left; some are counted per rank."""
+    workers = ranks(launch) if launch else 1
+    pools: list[tuple[str, float, str]] = []
+    if launch and launch.runtime == "vllm":
+        for name, many in (("cpu_offload_gb", workers), ("swap_space", workers), ("kv_offloading_size", 1)):
+            each = _number(launch.get(name)) if launch.given(name) else 0
+            pools += [(flag(launch, name), each * many * GIB, f"{each:g} GiB x {many}")] * bool(each)
+    lmcache = _number(variable("LMCACHE_MAX_LOCAL_CPU_SIZE", request, environment))
+    if lmcache and str(variable("LMCACHE_LOCAL_CPU", request, environment) or "true").lower() in ("true", "1"):
+        pools.append(("LMCACHE_MAX_LOCAL_CPU_SIZE", lmcache * workers * GIB, f"{lmcache:g} GiB x {workers} ranks"))
+    if launch and launch.runtime == "llamacpp" and forecast:
+        for memory in forecast.memory:
+            if memory.device == HOST:
+                needed = sum(_low(memory, name) or 0 for name in ("weights", "cache", "activations"))
+                pools.append(("model, cache and buffers on the CPU", needed, "forecast"))
+    need = sum(amount for _, amount, _ in pools)
+    if not need:
+        return
+    if isinstance(system, Unavailable):
+        yield skip("the host's memory was not observed: {reason}", reason=system.reason)
+        return
+    room = _room(system, container)
+    if room is None:
+        yield skip(
+            "the host's available memory was not read: {reason}",
+            reason=system.unread.get("memory_available", "the kernel does not tell"),
+        )
+    elif need > room:
+        yield fail(
+            "host memory: this launch takes {need} ({pools}) and {room} are to be had; the kernel will kill it "
+            "('Killed', exit 137). Pools of LMCache, --cpu-offload-gb and --swap-space are per rank. Lower them, or "
+            "give the container more memory",
+            evidence=(
+                *(seen(name, how, "arguments and environment") for name, _, how in pools),
+                seen("available", gib(room), "/proc/meminfo, cgroup"),
+            ),
+            need=gib(need),
+            pools=", ".join(f"{name} {gib(amount)}" for name, amount, _ in pools),
+            room=gib(room),
+        )
+
+
+@check("MEM807", "host-caches-uncounted", runtimes={"llamacpp"})
+def host_caches_uncounted(
+    forecast: Forecast, system: System | Unavailable, container: Container | None
+) -> Iterator[Finding]:
+    """Caches in host memory that no start-up line mentions can grow past what the host has."""
+    total = sum(surprise.bytes for surprise in forecast.host)
+    if not total:
+        return
+    if isinstance(system, Unavailable):
+        yield skip("the host's memory was not observed: {reason}", reason=system.reason)
+        return
+    room = _room(system, container)
+    if room is None:
+        yield skip(
+            "the host's available memory was not read: {reason}",
+            reason=system.unread.get("memory_available", "the kernel does not tell"),
+        )
+        return
+    held = sum(
+        _low(memory, name) or 0
+        for memory in forecast.memory
+        if memory.device == HOST
+        for name in ("weights", "cache", "activations")
+    )
+    if total + held > room:
+        yield warn(
+            "beside what it prints at the start the server may fill {total} of host memory ({names}), and {room} "
+            "are to be had: it grows for hours and is then killed. Set --cache-ram {cap} (MiB; 0 switches the "
+            "prompt cache off) and --ctx-checkpoints 4",
+            evidence=(
+                *(seen(surprise.name, gib(surprise.bytes), surprise.why) for surprise in forecast.host),
+                seen("available", gib(room), "/proc/meminfo, cgroup"),
+            ),
+            where=Place(kind="argument", name="--cache-ram"),
+            total=gib(total),
+            names=", ".join(f"{surprise.name} {gib(surprise.bytes)}" for surprise in forecast.host),
+            room=gib(room),
+            cap=max(int((room - held) / 4) >> 20, 0),
+        )
+
+
+@check("MEM808", "cache-promise-lost", runtimes={"vllm", "llamacpp"})
+def cache_promise_lost(launch: Launch, model: Model, forecast: Forecast | None) -> Iterator[Finding]:
+    """A setting gives up what the model's sliding windows would save."""
+    windows = [
+        kept for layer in model.layers for kept in layer.caches if isinstance(kept, SlidingWindow | ChunkedLocal)
+    ]
+    if not windows:
+        return
+    cache = forecast.cache if forecast else None
+    have = gib(cache.bytes_per_request) if cache else "-"
+    window = max(kept.window if isinstance(kept, SlidingWindow) else kept.chunk for kept in windows)
+    if launch.runtime == "llamacpp" and launch.get("swa_full"):
+        yield warn(
+            "--swa-full keeps every token in all {layers} sliding layers instead of {window}: the cache takes "
+            "{have}. Leave it out unless you need the prompt cache to reuse prefixes inside the window",
+            evidence=(seen("swa_full", True, "arguments"), seen("sliding layers", len(windows), model.source.where)),
+            where=argument(launch, "swa_full"),
+            layers=len(windows),
+            window=window,
+            have=have,
+        )
+    elif launch.runtime == "vllm" and launch.get("disable_hybrid_kv_cache_manager"):
+        yield warn(
+            "with the hybrid KV cache manager off, all {layers} sliding layers keep every token instead of "
+            "{window}: one request of the maximum length takes {have}. It is switched off by {flag}, or by a KV "
+            "connector that does not support it; --no-disable-hybrid-kv-cache-manager keeps it on",
+            evidence=(
+                seen(
+                    "disable_hybrid_kv_cache_manager", True, launch.arguments["disable_hybrid_kv_cache_manager"].origin
+                ),
+                seen("sliding layers", len(windows), model.source.where),
+            ),
+            where=argument(launch, "disable_hybrid_kv_cache_manager"),
+            layers=len(windows),
+            window=window,
+            have=have,
+            flag=flag(launch, "disable_hybrid_kv_cache_manager"),
+        )

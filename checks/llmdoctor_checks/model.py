@@ -1,0 +1,269 @@
+"""The model's files and configuration: whether they are whole, trusted, and known to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmdoctor_core.check import check
+from llmdoctor_core.facts import Launch, LaunchRequest, Model, ModelSource, Place, TargetEnvironment
+from llmdoctor_core.finding import Finding, fail, seen, skip, warn
+from llmdoctor_core.units import gib
+
+from .launches import listed, release
+from .tables import table
+
+HUGGING_FACE_RUNTIMES = ("vllm", "sglang", "trtllm")
+SLOW_TOKENIZER_NEEDS = {
+    "tokenizer.model": "sentencepiece",
+    "spiece.model": "sentencepiece",
+    "tekken.json": "mistral-common",
+}
+"""What reads a vocabulary where there is no tokenizer.json (transformers, vLLM's mistral mode)."""
+
+
+def _unrecorded(source: ModelSource, key: str) -> bool:
+    """Whether this source cannot tell if config.json has the key (built-in catalogue)."""
+    return key in source.unrecorded or source.config is None
+
+
+@check("MODEL510", "model-file-missing-or-truncated", runtimes=HUGGING_FACE_RUNTIMES, remedy="download-model-again")
+def model_file_missing_or_truncated(source: ModelSource) -> Iterator[Finding]:
+    """A weight file is missing, cut off, or a git-lfs pointer instead of the file."""
+    if source.gguf is not None:
+        return
+    for file in source.files:
+        if file.problem is None:
+            continue
+        place = Place(kind="file", name=file.name)
+        if "lfs" in file.problem.lower():
+            yield fail(
+                "{file} is a git-lfs pointer of {bytes} bytes, not the weights: 'Error while deserializing header: "
+                "HeaderTooLarge'. Run git lfs install and git lfs pull in the folder, or download with hf download "
+                "{model}",
+                evidence=(seen("first bytes", file.problem, file.name),),
+                where=place,
+                file=file.name,
+                bytes=file.bytes,
+                model=source.name,
+            )
+        elif file.problem == "missing":
+            yield fail(
+                "{file} is missing although the index of the weights names it: loading stops with "
+                "FileNotFoundError. Download it again (hf download {model}), into the same folder",
+                evidence=(seen("file", "missing", file.name),),
+                where=place,
+                file=file.name,
+                model=source.name,
+            )
+        elif file.problem == "truncated" and file.expected_bytes:
+            yield fail(
+                "{file} has {have:,} bytes and its header announces {need:,}: {missing} are missing, the download "
+                "was cut off ('MetadataIncompleteBuffer', 'HeaderTooLarge'). Delete it and download again (hf "
+                "download {model})",
+                evidence=(
+                    seen("size", f"{file.bytes:,} bytes", file.name),
+                    seen("size by its header", f"{file.expected_bytes:,} bytes", file.name),
+                ),
+                where=place,
+                file=file.name,
+                have=file.bytes,
+                need=file.expected_bytes,
+                missing=gib(file.expected_bytes - file.bytes),
+                model=source.name,
+            )
+        else:
+            yield fail(
+                "{file} cannot be read: {problem}. Look at its permissions and its first bytes, or download it "
+                "again (hf download {model})",
+                evidence=(seen("file", file.problem, file.name),),
+                where=place,
+                file=file.name,
+                problem=file.problem,
+                model=source.name,
+            )
+
+
+@check("MODEL511", "custom-code-not-trusted", runtimes={"vllm"}, remedy="trust-remote-code")
+def custom_code_not_trusted(launch: Launch, source: ModelSource, target: TargetEnvironment | None) -> Iterator[Finding]:
+    """The model brings its own Python code, and the launch does not allow it to run."""
+    if source.gguf is not None or launch.get("trust_remote_code"):
+        return
+    if _unrecorded(source, "auto_map"):
+        yield skip("whether config.json has an auto_map is not known for this source")
+        return
+    config = source.config or {}
+    mapped = config.get("auto_map")
+    if not isinstance(mapped, dict) or "AutoConfig" not in mapped:
+        return
+    kind, version = str(config.get("model_type")), release(launch.version)
+    for entry in table("vllm-configs").rows:
+        since, last = release(entry.get("since")), release(entry.get("last"))
+        if (
+            kind in entry["model_types"]
+            and version
+            and since
+            and version >= since
+            and (last is None or version <= last)
+        ):
+            return
+    transformers = target.has("transformers") if target else None
+    have = release(transformers.version) if transformers else None
+    known = next((entry for entry in table("model-types").rows if kind in entry["model_types"]), None)
+    native = known is not None and (
+        have is None or known.get("since") is None or have >= (release(known["since"]) or have)
+    )
+    if native:
+        return
+    yield fail(
+        "config.json names code of its own ({code}) and {flag} is not given: 'Please pass the argument "
+        "trust_remote_code=True'. Read the code, pin it with --revision and --code-revision, and add "
+        "--trust-remote-code",
+        evidence=(seen("auto_map", listed(f"{name}={code}" for name, code in mapped.items()), source.where),),
+        where=Place(kind="argument", name="--trust-remote-code"),
+        code=str(mapped["AutoConfig"]),
+        flag="--trust-remote-code",
+    )
+
+
+@check("MODEL512", "no-chat-template", runtimes={"vllm", "sglang"})
+def no_chat_template(source: ModelSource, launch: Launch | None, model: Model | None) -> Iterator[Finding]:
+    """The model has no chat template: the server starts, and each chat request is answered with 400."""
+    if source.gguf is not None or (launch and (launch.get("chat_template") or launch.entrypoint == "llm")):
+        return
+    if model and (model.pooling or model.encoder_decoder):
+        return
+    template = source.tokenizer.chat_template
+    if template is None:
+        yield skip("whether the model has a chat template is not known for this source")
+    elif not template:
+        yield warn(
+            "{model} has no chat template (neither in tokenizer_config.json nor as chat_template.jinja): the server "
+            "starts, and every request to /v1/chat/completions is answered with 400. Serve the instruct version, "
+            "give --chat-template FILE, or use /v1/completions",
+            evidence=(seen("chat template", "absent", source.where),),
+            where=Place(kind="file", name=source.where),
+            model=source.name,
+        )
+
+
+@check("MODEL513", "architecture-unsupported-by-runtime", runtimes={"vllm"})
+def architecture_unsupported_by_runtime(launch: Launch, model: Model) -> Iterator[Finding]:
+    """This release of vLLM has no implementation of the model's architecture."""
+    if model.source.gguf is not None:
+        return
+    name, version = model.architecture, release(launch.version)
+    rows = [entry for entry in table("vllm-architectures").rows if name in entry["architectures"]]
+    if version is None:
+        yield skip("vLLM {version} is no release that can be compared", version=launch.version)
+        return
+    evidence = (
+        seen("architectures", name, model.source.where),
+        seen("vLLM", launch.version, "assumed" if launch.version_assumed else "observed"),
+    )
+    if not rows:
+        yield warn(
+            "no release of vLLM up to {newest} has {architecture} in its registry: vLLM then tries its Transformers "
+            "backend, slower and not for every model, or answers 'Model architectures are not supported for now'",
+            evidence=evidence,
+            newest=table("vllm-architectures").title.rpartition(" ")[2].rstrip(")"),
+            architecture=name,
+        )
+        return
+    entry = rows[0]
+    since, absent, last = release(entry.get("since")), release(entry.get("absent_in")), release(entry.get("last"))
+    if last is not None and version > last:
+        yield fail(
+            "vLLM {version} no longer has {architecture}, the last release with it was {last}: 'is not supported "
+            "in-tree anymore'. Install vllm=={last} in an environment of its own, or run it as an out-of-tree "
+            "plug-in",
+            evidence=evidence,
+            version=launch.version,
+            architecture=name,
+            last=entry["last"],
+        )
+    elif absent is not None and version <= absent:
+        yield warn(
+            "vLLM {version} does not have {architecture} yet, it came with {since}: vLLM then tries its "
+            "Transformers backend, slower and not for every model, or answers 'Model architectures are not "
+            "supported for now'. Upgrade to vLLM {since} or newer",
+            evidence=evidence,
+            version=launch.version,
+            architecture=name,
+            since=entry["since"],
+        )
+    elif since is not None and version < since:
+        yield skip(
+            "{architecture} came between vLLM {absent} and {since}; whether {version} has it is not in the table",
+            architecture=name,
+            absent=entry.get("absent_in"),
+            since=entry["since"],
+            version=launch.version,
+        )
+
+
+@check("MODEL515", "tokenizer-unreadable", runtimes=HUGGING_FACE_RUNTIMES)
+def tokenizer_unreadable(source: ModelSource, target: TargetEnvironment | None) -> Iterator[Finding]:
+    """The tokenizer's files are not there, cannot be read, or need a package that is not installed."""
+    if source.gguf is not None or source.origin in ("catalogue", "log"):
+        return
+    notes = [note for note in source.notes if "tokenizer" in note]
+    for note in notes:
+        yield fail(
+            "the tokenizer of {model} cannot be read: {note}. Download its files again (hf download {model} "
+            "--include 'tokenizer*')",
+            evidence=(seen("tokenizer", note, source.where),),
+            where=Place(kind="file", name=source.where),
+            model=source.name,
+            note=note,
+        )
+    names = {file.name.rpartition("/")[2] for file in source.files}
+    if notes or target is None or "tokenizer.json" in names:
+        return
+    for file, package in SLOW_TOKENIZER_NEEDS.items():
+        if file in names and target.has(package) is None:
+            yield fail(
+                "{model} has {file} and no tokenizer.json: reading it needs {package}, which the environment does "
+                "not have. {python} -m pip install {package}",
+                evidence=(seen("vocabulary", file, source.where), seen(package, "not installed", target.python)),
+                where=Place(kind="package", name=package),
+                model=source.name,
+                file=file,
+                package=package,
+                python=target.python,
+            )
+
+
+@check("MODEL516", "quantization-config-contradicts", runtimes={"vllm"})
+def quantization_config_contradicts(model: Model, request: LaunchRequest) -> Iterator[Finding]:
+    """config.json and the separate quantization file do not say the same, or the weights do not match them."""
+    source = model.source
+    own = (source.config or {}).get("quantization_config")
+    apart = source.quantization_config
+    if isinstance(own, dict) and isinstance(apart, dict):
+        inner = apart.get("quantization") if isinstance(apart.get("quantization"), dict) else apart
+        first, second = own.get("quant_algo"), inner.get("quant_algo") if isinstance(inner, dict) else None
+        if first and second and str(first).upper() != str(second).upper():
+            yield fail(
+                "config.json says quant_algo {first} and hf_quant_config.json says {second}: releases differ in "
+                "which one they follow. Make both say what the weights are",
+                evidence=(
+                    seen("quantization_config", first, "config.json"),
+                    seen("quant_algo", second, "hf_quant_config.json"),
+                ),
+                where=Place(kind="file", name=source.where),
+                first=first,
+                second=second,
+            )
+    packed = sum(
+        group.bytes for group in source.weights if (group.dtype or "").upper() in ("I32", "U8", "F8_E4M3", "I8")
+    )
+    if packed and source.weight_bytes and packed > source.weight_bytes // 2 and model.quantization is None:
+        yield warn(
+            "most weights of {model} are stored in 8 bits or packed, and its config.json has no "
+            "quantization_config: vLLM would read them as plain numbers. Restore the quantization_config of the "
+            "original checkpoint ({request} takes it from there)",
+            evidence=(seen("packed weights", gib(packed), "safetensors headers"),),
+            where=Place(kind="file", name=source.where),
+            model=source.name,
+            request=request.runtime,
+        )

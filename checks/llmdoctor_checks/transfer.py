@@ -1,0 +1,139 @@
+"""KV-transfer connectors: whether this release knows the connector, and whether what it needs is installed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+from llmdoctor_core.check import check
+from llmdoctor_core.facts import Launch, Place, TargetEnvironment
+from llmdoctor_core.finding import Finding, fail, seen, skip, warn
+
+from .launches import listed, release
+from .tables import Row, table
+
+CONFIG = Place(kind="argument", name="--kv-transfer-config")
+
+
+def _connectors(launch: Launch) -> list[dict[str, Any]]:
+    """The connector of the launch, and those a MultiConnector holds."""
+    config = launch.get("kv_transfer_config")
+    if not isinstance(config, dict):
+        return []
+    extra = config.get("kv_connector_extra_config")
+    inner = extra.get("connectors") if isinstance(extra, dict) else None
+    return [config, *(one for one in inner if isinstance(one, dict))] if isinstance(inner, list) else [config]
+
+
+def _known(name: str) -> Row | None:
+    return next((entry for entry in table("kv-connectors").rows if entry["name"] == name), None)
+
+
+@check("KVT401", "kv-connector-unknown-or-moved", runtimes={"vllm"}, remedy="rename-setting")
+def kv_connector_unknown_or_moved(launch: Launch) -> Iterator[Finding]:
+    """This release of vLLM has no connector of that name, or its configuration no longer takes a key."""
+    version = release(launch.version)
+    for config in _connectors(launch):
+        name = config.get("kv_connector")
+        if not isinstance(name, str) or config.get("kv_connector_module_path"):
+            continue
+        known = _known(name)
+        evidence = (seen("kv_connector", name, "--kv-transfer-config"), seen("vLLM", launch.version, "the launch"))
+        since, last = (release(known.get(column)) if known else None for column in ("since", "last"))
+        if known is None:
+            near = difflib.get_close_matches(name, [entry["name"] for entry in table("kv-connectors").rows], n=1)
+            yield fail(
+                "no release of vLLM has a KV connector {name} ('Unsupported connector type'): the nearest is "
+                "{near}. A connector of your own needs kv_connector_module_path beside it",
+                evidence=evidence,
+                where=CONFIG,
+                name=name,
+                near=near[0] if near else "-",
+            )
+        elif version and last and version > last:
+            yield fail(
+                "KV connector {name} is gone since vLLM {last} (this is {version}): 'Unsupported connector type'. "
+                "Its successor is {instead}",
+                evidence=evidence,
+                where=CONFIG,
+                name=name,
+                last=known["last"],
+                version=launch.version,
+                instead=known.get("instead", "-"),
+            )
+        elif version and since and version < since:
+            yield fail(
+                "KV connector {name} came with vLLM {since} (this is {version}): 'Unsupported connector type'. {hint}",
+                evidence=evidence,
+                where=CONFIG,
+                name=name,
+                since=known["since"],
+                version=launch.version,
+                hint=f"Before it was {known['before']}" if known.get("before") else "Upgrade vLLM",
+            )
+        gone = [entry for entry in table("kv-transfer-keys").rows if entry["key"] in config]
+        for entry in gone:
+            if version and version > (release(entry["last"]) or version):
+                yield fail(
+                    "--kv-transfer-config has {key}, which vLLM no longer takes after {last} (this is {version}): "
+                    "it stops with 'Unexpected keyword argument'. Take it out",
+                    evidence=(seen("key", entry["key"], "--kv-transfer-config"),),
+                    where=CONFIG,
+                    key=entry["key"],
+                    last=entry["last"],
+                    version=launch.version,
+                )
+        if config.get("kv_role") not in ("kv_producer", "kv_consumer", "kv_both"):
+            yield fail(
+                "--kv-transfer-config with kv_connector {name} has kv_role {role}: vLLM wants kv_producer, "
+                "kv_consumer or kv_both beside it",
+                evidence=evidence,
+                where=CONFIG,
+                name=name,
+                role=config.get("kv_role") or "-",
+            )
+
+
+@check("KVT402", "kv-connector-needs-package", runtimes={"vllm"}, remedy="install-package")
+def kv_connector_needs_package(launch: Launch, target: TargetEnvironment) -> Iterator[Finding]:
+    """The connector needs a package that is not installed, or one built for another CUDA."""
+    for config in _connectors(launch):
+        known = _known(str(config.get("kv_connector")))
+        packages = known.get("packages", []) if known else []
+        if not packages:
+            continue
+        found = [distribution for distribution in map(target.has, packages) if distribution]
+        if not found:
+            yield fail(
+                "KV connector {name} imports {package}, which the environment does not have: '{symptom}'. {python} "
+                "-m pip install {install}",
+                evidence=(seen("installed", "none of " + listed(packages), target.python),),
+                where=Place(kind="package", name=packages[0]),
+                name=config.get("kv_connector"),
+                package=packages[0],
+                symptom=known["symptom"] if known else "",
+                python=target.python,
+                install=packages[0],
+            )
+            continue
+        major = (target.torch_cuda or "").partition(".")[0]
+        if target.torch_cuda is None:
+            yield skip("which CUDA torch was built for was not read, so {name} cannot be compared", name=found[0].name)
+        for distribution in found:
+            family = next((part for part in ("cu12", "cu13") if distribution.name.endswith(part)), None)
+            if family and major.isdigit() and family != f"cu{major}":
+                yield warn(
+                    "{package} {version} is built for CUDA {family}, and torch brings CUDA {cuda}: its UCX then "
+                    "finds no GPU transports ('NIXL_ERR_BACKEND', only shm and tcp). Install the cu{major} build",
+                    evidence=(
+                        seen(distribution.name, distribution.version, target.python),
+                        seen("torch CUDA", target.torch_cuda, "torch/version.py"),
+                    ),
+                    where=Place(kind="package", name=distribution.name),
+                    package=distribution.name,
+                    version=distribution.version,
+                    family=family.removeprefix("cu"),
+                    cuda=target.torch_cuda,
+                    major=major,
+                )
