@@ -192,6 +192,16 @@ class Layer(Struct, frozen=True, kw_only=True):
     caches: tuple[AnyCache, ...]
 
 
+class QuantizedPart(Struct, frozen=True, kw_only=True):
+    """Modules that are stored in one way, by the ends of their names (``mlp.down_proj``); ``Linear`` means all."""
+
+    modules: tuple[str, ...]
+    bits: float
+    group_size: int | None = None
+    block: tuple[int, int] | None = None
+    format: str | None = None
+
+
 class Quantization(Struct, frozen=True, kw_only=True):
     """How the weights are stored. ``kv_cache`` is the KV dtype that the checkpoint itself asks for."""
 
@@ -201,6 +211,10 @@ class Quantization(Struct, frozen=True, kw_only=True):
     block: tuple[int, int] | None = None
     kv_cache: str | None = None
     excluded: tuple[str, ...] = ()
+    format: str | None = None
+    """How compressed-tensors packs it: ``pack-quantized``, ``nvfp4-pack-quantized``, ``float-quantized``, ..."""
+    parts: tuple[QuantizedPart, ...] = ()
+    """Where groups of modules are stored in different ways, each of them; ``bits`` is then that of the first."""
 
 
 class Model(Fact, frozen=True, kw_only=True):

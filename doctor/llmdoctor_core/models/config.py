@@ -258,7 +258,7 @@ def training_length(text: Keys, model_type: str) -> tuple[int | None, tuple[str,
         length = longest
     if length is None:
         return None, ()
-    for rope in _rope_parts(text):
+    for rope in rope_parts(text):
         kind = rope.text("rope_type", "type")
         factor = rope.number("factor")
         if kind is None or factor is None or not 0 < factor <= MOST_TOKENS:
@@ -273,7 +273,7 @@ def training_length(text: Keys, model_type: str) -> tuple[int | None, tuple[str,
     return length, ()
 
 
-def _rope_parts(text: Keys) -> list[Keys]:
+def rope_parts(text: Keys) -> list[Keys]:
     """The rope scaling: ``rope_parameters`` (transformers 5, possibly one a layer type) or ``rope_scaling``."""
     for name in ("rope_parameters", "rope_scaling"):
         value = text.values.get(name)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..facts import Quantization
+from ..facts import Quantization, QuantizedPart
 from .keys import Keys
 
 FIXED_BITS = {
@@ -23,6 +23,9 @@ FIXED_BITS = {
 """Bits of a weight where the method alone says it (configuration classes of transformers 5.19 and vLLM 0.32)."""
 ALGORITHM_BITS = {"FP8": 8, "NVFP4": 4, "MXFP4": 4, "MXFP8": 8, "W4A16_AWQ": 4, "W4A8_AWQ": 4, "INT8": 8, "INT4": 4}
 """ModelOpt's quant_algo, by its beginning."""
+
+
+_LAYER = re.compile(r"^.*\.layers\.\d+\.")
 
 
 def quantization(root: Keys, text: Keys, separate: Mapping[str, Any] | None) -> Quantization | None:
@@ -83,10 +86,12 @@ def _modelopt(keys: Keys) -> Quantization:
     if group is None and algorithm.startswith("NVFP4"):
         group = 16
     kv = keys.text("kv_cache_quant_algo")
+    parts = _parts(keys) if algorithm.startswith("MIXED") else ()
     return Quantization(
         method="modelopt" + (f" {algorithm.lower()}" if algorithm else ""),
-        bits=bits,
+        bits=parts[0].bits if parts else bits,
         group_size=group,
+        parts=parts,
         kv_cache=_kv_algorithm(kv) if kv else _kv_scheme(keys.below("kv_cache_scheme")),
         excluded=_excluded(keys),
     )
@@ -98,28 +103,42 @@ def _kv_algorithm(name: str) -> str | None:
 
 
 def _compressed_tensors(keys: Keys) -> Quantization:
-    bits: float | None = None
-    group: int | None = None
-    block: tuple[int, int] | None = None
+    parts = _parts(keys)
+    first = parts[0] if parts else None
+    return Quantization(
+        method="compressed-tensors",
+        bits=first.bits if first else None,
+        group_size=first.group_size if first else None,
+        block=first.block if first else None,
+        kv_cache=_kv_scheme(keys.below("kv_cache_scheme")),
+        excluded=_excluded(keys),
+        format=(first.format if first else None) or keys.text("format"),
+        parts=parts if len(parts) > 1 else (),
+    )
+
+
+def _parts(keys: Keys) -> tuple[QuantizedPart, ...]:
+    """The config_groups, one a way of storing; names of modules lose their layer, for layers are alike."""
     groups = keys.below("config_groups")
+    out = []
     for name in groups.values if groups is not None else ():
         assert groups is not None
         scheme = groups.below(name) if isinstance(name, str) else None
         weights = scheme.below("weights") if scheme is not None else None
-        if weights is None:
+        bits = weights.number("num_bits") if weights is not None else None
+        if scheme is None or weights is None or not bits:
             continue
-        bits = weights.number("num_bits")
-        group = _group(weights)
-        block = _block(weights)
-        break
-    return Quantization(
-        method="compressed-tensors",
-        bits=bits,
-        group_size=group,
-        block=block,
-        kv_cache=_kv_scheme(keys.below("kv_cache_scheme")),
-        excluded=_excluded(keys),
-    )
+        targets = [target for target in scheme.sequence("targets", most=1 << 20) or () if isinstance(target, str)]
+        out.append(
+            QuantizedPart(
+                modules=tuple(dict.fromkeys(_LAYER.sub("", target) for target in targets)),
+                bits=bits,
+                group_size=_group(weights),
+                block=_block(weights),
+                format=scheme.text("format"),
+            )
+        )
+    return tuple(out)
 
 
 def _kv_scheme(scheme: Keys | None) -> str | None:

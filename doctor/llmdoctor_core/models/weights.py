@@ -1,0 +1,227 @@
+"""Bytes of the weights: summed from file headers where they were read, else counted from the configuration.
+
+Counts follow vLLM 0.32's modules (model_executor/models), which fuse matrices but keep their sizes.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from ..errors import InputError
+from ..facts import Model, Quantization, TensorGroup
+from .layouts import Weight, padded_experts, parameters
+from .tables import table
+
+ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "float8_e4m3fn": 1, "float64": 8}
+HEADER_FLOATS = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8}
+VOCABULARY_PADDING = 64
+"""Rows that vLLM pads a vocabulary to (DEFAULT_VOCAB_PADDING_SIZE, vocab_parallel_embedding.py)."""
+
+
+def weight_groups(
+    model: Model, dtype: str | None = None, quantization: Quantization | None = None, ranks: int = 1
+) -> tuple[TensorGroup, ...]:
+    """The weights by kind and layer, from headers where these were read, else counted from the configuration.
+
+    ``dtype`` and ``quantization`` are what the launch asks for where it is not what the checkpoint says. Empty where
+    the configuration does not tell enough. Bytes are those in the runtime's memory, padded as for ``ranks``
+    tensor-parallel ranks, one copy of each, unsplit; kind ``rotary`` is vLLM's tables of sines and cosines.
+    """
+    if model.source.gguf_tensors:
+        return model.source.gguf_tensors
+    counted = _counted(model, dtype, quantization or model.quantization, ranks)
+    if quantization is not None and quantization != model.quantization:
+        return counted
+    if model.weights:
+        read = (_in_dtype(group, dtype or model.dtype) for group in model.weights)
+        tables = (group for group in counted if group.kind == "rotary")
+        return (*(_padded(group, model, ranks) for group in read), *tables)
+    return _scaled(counted, model.weight_bytes)
+
+
+def _counted(model: Model, dtype: str | None, scheme: Quantization | None, ranks: int) -> tuple[TensorGroup, ...]:
+    element = ELEMENT_BYTES.get(dtype or model.dtype, 2)
+    sums: dict[tuple[str, int | None, int | None], list[int]] = {}
+    try:
+        for weight in parameters(model, ranks):
+            entry = sums.setdefault((weight.kind, weight.layer, weight.parts), [0, 0])
+            entry[0] += _bytes(weight, element, scheme)
+            entry[1] += weight.elements
+    except InputError:
+        return ()
+    return tuple(
+        TensorGroup(kind=kind, layer=layer, parts=parts, bytes=size, elements=elements)
+        for (kind, layer, parts), (size, elements) in sums.items()
+    )
+
+
+def _scaled(counted: tuple[TensorGroup, ...], known: int | None) -> tuple[TensorGroup, ...]:
+    """Counted groups brought to a total that an index tells, where the two are near enough to mean the same tensors."""
+    total = sum(group.bytes for group in counted if group.kind != "rotary")
+    if known is None or not total or not 0.9 < known / total < 1.1:
+        return counted
+    return tuple(
+        group if group.kind == "rotary" else replace(group, bytes=group.bytes * known // total) for group in counted
+    )
+
+
+def _padded(group: TensorGroup, model: Model, ranks: int) -> TensorGroup:
+    size = model.expert_intermediate_size or model.intermediate_size
+    if group.kind != "experts" or not size:
+        return group
+    hidden, padded = padded_experts(model, model.hidden_size, size, ranks)
+    return replace(group, bytes=group.bytes * hidden * padded // (model.hidden_size * size))
+
+
+def bytes_per_rank(
+    model: Model,
+    *,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    stage: int = 0,
+    partition: tuple[int, ...] | None = None,
+    expert_ranks: int | None = None,
+    dtype: str | None = None,
+    quantization: Quantization | None = None,
+    towers: bool = True,
+    prediction: bool = False,
+) -> int | None:
+    """Bytes of the weights that one rank of pipeline stage ``stage`` holds, None where they cannot be known.
+
+    ``partition``: layers of each stage (VLLM_PP_LAYER_PARTITION). ``expert_ranks``: among how many ranks whole experts
+    are dealt out (expert parallel). ``towers``: vision and audio encoders too; ``prediction``: multi-token prediction
+    layers too. Follows vLLM: the vocabulary padded to 64 rows, KV heads copied above their number, norms, routers and
+    MLA's down projections whole on every rank, embedding on the first stage and output on the last.
+    """
+    groups = weight_groups(model, dtype, quantization, tensor_parallel)
+    if not groups:
+        return None if model.weight_bytes is None else -(-model.weight_bytes // (tensor_parallel * pipeline_parallel))
+    layers = partition or stage_layers(len(model.layers), pipeline_parallel)
+    first, last = stage == 0, stage == len(layers) - 1
+    begin = sum(layers[:stage])
+    own = range(begin, begin + layers[stage])
+    total = 0
+    for group in groups:
+        if group.kind in ("vision", "audio") and not towers:
+            continue
+        if group.kind == "mtp" and not (prediction and last):
+            continue
+        if group.layer is not None and group.layer not in own:
+            continue
+        if group.kind == "embedding" and not (first or (last and model.tied_embeddings)):
+            continue
+        if group.kind == "output" and not last:
+            continue
+        total += _share(group, model, tensor_parallel, expert_ranks)
+    return total
+
+
+def stage_layers(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers of each pipeline stage: the remainder goes to the stages before the last (vLLM distributed/utils.py)."""
+    counts = [layers // stages] * stages
+    for i in range(layers % stages):
+        counts[-(i + 2) if stages > 1 else -1] += 1
+    return tuple(counts)
+
+
+def exact_layout(model: Model) -> bool:
+    """Whether the count from the configuration follows a layout known to the byte (data/weights.json)."""
+    return model.model_type in table("weights")["layouts"]
+
+
+def _share(group: TensorGroup, model: Model, ranks: int, expert_ranks: int | None) -> int:
+    size = group.bytes
+    if group.kind in ("embedding", "output") and model.vocabulary:
+        rows = -(-model.vocabulary // VOCABULARY_PADDING) * VOCABULARY_PADDING
+        size = size * rows // model.vocabulary
+    if group.kind == "experts" and expert_ranks:
+        return -(-size // expert_ranks)
+    parts = ranks if group.parts is None else min(ranks, group.parts)
+    return -(-size // parts)
+
+
+def _in_dtype(group: TensorGroup, dtype: str) -> TensorGroup:
+    """Floating-point weights take the dtype that the launch loads them in; quantised ones stay as they are."""
+    wanted = ELEMENT_BYTES.get(dtype)
+    stored = HEADER_FLOATS.get(group.dtype or "")
+    # Scales of quantised matrices, states and routers stay in float32: only what is stored in one dtype changes.
+    if wanted is None or stored is None or stored == wanted or group.kind in ("router", "state"):
+        return group
+    return replace(group, bytes=group.elements * wanted, dtype=dtype)
+
+
+# --- quantisation ------------------------------------------------------------------------------------------------
+
+
+class _Way(NamedTuple):
+    """How one matrix is stored."""
+
+    bits: float
+    group_size: int | None
+    block: tuple[int, int] | None
+    format: str
+
+
+def _bytes(weight: Weight, element: int, scheme: Quantization | None) -> int:
+    element = weight.element or element
+    way = None if scheme is None or weight.plain or not weight.into else _way(weight, scheme)
+    if way is None or way.bits >= 16:
+        return weight.elements * element
+    packed = -(-weight.elements * int(way.bits * 2) // 16)
+    return packed + weight.copies * _scales(weight, way)
+
+
+def _way(weight: Weight, scheme: Quantization) -> _Way | None:
+    """How the scheme stores that module, None where it leaves it alone."""
+    if weight.kind in ("vision", "audio", "mtp") or any(_matches(entry, weight.name) for entry in scheme.excluded):
+        return None
+    for part in scheme.parts:
+        if any(_targets(module, weight) for module in part.modules):
+            return _Way(part.bits, part.group_size, part.block, part.format or scheme.method)
+    if scheme.parts or weight.kind == "output" or (scheme.method == "mxfp4" and weight.kind != "experts"):
+        return None
+    if scheme.bits is None:
+        return None
+    return _Way(scheme.bits, scheme.group_size, scheme.block, f"{scheme.method} {scheme.format or ''}")
+
+
+def _targets(module: str, weight: Weight) -> bool:
+    if module == "Linear":
+        return weight.kind != "output"
+    if module.startswith("re:"):
+        return _matches(module, weight.name)
+    # Checkpoints name the matrices that vLLM fuses: gate_proj and up_proj are alike.
+    return f".{weight.name}".endswith(f".{module}")
+
+
+def _matches(pattern: str, name: str) -> bool:
+    if pattern.startswith("re:"):
+        try:
+            return re.match(pattern[3:], name) is not None
+        except re.error:
+            return False
+    if "*" in pattern:
+        return fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + ".*")
+    return f".{pattern}." in f".{name}."
+
+
+def _scales(weight: Weight, way: _Way) -> int:
+    """Bytes of scales and zero points beside one matrix, as vLLM's quantisation methods register them."""
+    if way.block is not None:
+        rows, columns = way.block
+        return -(-weight.out // max(rows, 1)) * -(-weight.into // max(columns, 1)) * 4
+    if "nvfp4" in way.format or (way.bits == 4 and way.group_size == 16):
+        return weight.out * -(-weight.into // 16) + 8
+    if "mxfp" in way.format:
+        return weight.out * -(-weight.into // 32)
+    if "bitsandbytes" in way.format:
+        return weight.out * weight.into // 64 * 4 if way.bits == 4 else weight.out * 4
+    if way.bits == 8 and way.group_size is None:
+        return weight.out * 4
+    steps = -(-weight.into // way.group_size) if way.group_size else 1
+    zeros = 0 if "compressed-tensors" in way.format else int(steps * weight.out * way.bits) // 8
+    return steps * weight.out * 2 + zeros
