@@ -101,7 +101,7 @@ def _group(pattern: str, position: int) -> tuple[_Item | None, int]:
     alternatives, end = _parse(pattern, position + head.end())
     if pattern[end] != ")":
         raise ValueError(pattern)
-    return (_ANYTHING if head["look"] else alternatives), end + 1
+    return (None if head["look"] else alternatives), end + 1  # what is looked at is not taken
 
 
 def _quantifier(pattern: str, position: int) -> tuple[bool, int]:
