@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from pathlib import Path
 
-import msgspec
 import pytest
 
+from gguf_models import measured_model
 from llmdoctor_core import runtimes
-from llmdoctor_core.facts import Forecast, LaunchRequest, Model, ModelSource
-from llmdoctor_core.models import describe
-from llmdoctor_core.models.gguf import read_gguf
-from make_gguf import SPECS, write_model
+from llmdoctor_core.facts import Forecast, LaunchRequest
+from make_gguf import SPECS
 
 DATA = Path(__file__).parents[2] / "data"
 FLAGS = {
@@ -21,17 +18,6 @@ FLAGS = {
     "per_slot": "--kv-unified-per-slot",
 }  # fmt: skip
 BARE = {"swa_full": "--swa-full", "kvu": "--kv-unified"}
-
-
-@lru_cache(maxsize=32)
-def model(name: str, folder: str) -> Model:
-    """The model by its name in the measurements: written anew, or the header facts of a published file."""
-    if name.startswith("tiny-"):
-        path = Path(folder) / f"{name}.gguf"
-        write_model(name.removeprefix("tiny-"), str(path))
-        return describe(read_gguf(path))
-    source = msgspec.json.decode((DATA / f"{name}.source.json").read_bytes(), type=ModelSource)
-    return describe(source)
 
 
 def arguments(flags: dict[str, object]) -> tuple[str, ...]:
@@ -47,10 +33,10 @@ def arguments(flags: dict[str, object]) -> tuple[str, ...]:
     return tuple(typed)
 
 
-def forecast(name: str, flags: dict[str, object], build: str, folder: str) -> Forecast:
+def forecast(name: str, flags: dict[str, object], build: str) -> Forecast:
     request = LaunchRequest(runtime="llamacpp", argv=arguments(flags), version=build)
     runtime = runtimes.runtime("llamacpp")
-    described = model(name, folder)
+    described = measured_model(name)
     return runtime.forecast(runtime.resolve(request, described, None), described, None, None, None)
 
 
@@ -62,14 +48,9 @@ def measured() -> list[pytest.param]:
     ]
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("tiny"))
-
-
 @pytest.mark.parametrize(("build", "row"), measured())
-def test_forecast_is_what_the_server_printed(build: int, row: dict[str, object], folder: str) -> None:
-    made = forecast(row["model"], row["flags"], f"b{build}", folder)
+def test_forecast_is_what_the_server_printed(build: int, row: dict[str, object]) -> None:
+    made = forecast(row["model"], row["flags"], f"b{build}")
     if row["status"] != "ready":
         assert made.refused is not None, "the build of that time did not know the flag and stopped"
         assert made.refused.code == "ARG901"

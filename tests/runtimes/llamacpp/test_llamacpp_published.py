@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from make_gguf import write_model
 
 from llmdoctor_core import runtimes
 from llmdoctor_core.facts import Forecast, LaunchRequest, Model, ModelSource
 from llmdoctor_core.models import describe
 from llmdoctor_core.models.gguf import read_gguf
+from make_gguf import write_model
 
 TESTS = Path(__file__).parents[2]
 CONFIGS = {

@@ -36,12 +36,16 @@ _SLOT = re.compile(r"(?:n_ctx_slot|new slot,? n_ctx(?:_slot)?) = (\d+)")
 _TRAINED = re.compile(r"print_info: n_ctx_train += (\d+)")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _BUILD = re.compile(r"\b(?:build|version)[:=] *b?(\d{4,5})\b|^build_info: b(\d{4,5})")
-_MODEL = re.compile(r"loaded meta data with \d+ key-value pairs and \d+ tensors from (.+?) \(version|loading model '(.+)'")
-_FITTED = re.compile(r"(?:common|llama)_\w*fit\w*: (?:successfully fit|fitting params to free memory took|failed to fit)")
+_MODEL = re.compile(
+    r"loaded meta data with \d+ key-value pairs and \d+ tensors from (.+?) \(version|loading model '(.+)'"
+)
+_FITTED = re.compile(
+    r"(?:common|llama)_\w*fit\w*: (?:successfully fit|fitting params to free memory took|failed to fit)"
+)
 _READY = re.compile(r"(?:server is )?listening on https?://|main: server is listening")
 _ERROR = re.compile(
-    r"(?i)\berror\b|failed to|unknown (?:model architecture|pre-tokenizer)|GGML_ASSERT|unable to allocate|out of memory|"
-    r"cudaMalloc failed|invalid argument|not within the file bounds|requires flash_attn|does not divide n_embd_head"
+    r"(?i)\berror\b|failed to|unknown (?:model architecture|pre-tokenizer)|GGML_ASSERT|unable to allocate|"
+    r"out of memory|cudaMalloc failed|invalid argument|not within the file bounds|requires flash_attn|does not divide n_embd_head"
 )
 
 
@@ -74,7 +78,7 @@ class StateLine(Struct, frozen=True, kw_only=True):
 
 
 class Buffer(Struct, frozen=True, kw_only=True):
-    """One buffer: ``kind`` is model, KV, RS, compute or output, ``device`` the runtime's own name (CUDA0, CPU_Mapped)."""
+    """One buffer: ``kind`` is model, KV, RS, compute or output; ``device`` the runtime's name (CUDA0, CPU_Mapped)."""
 
     kind: str
     device: str
@@ -82,7 +86,7 @@ class Buffer(Struct, frozen=True, kw_only=True):
 
 
 class ServerLog(Struct, frozen=True, kw_only=True):
-    """What a llama-server said of its start. None and empty for what it did not say (the default verbosity hides much)."""
+    """What a llama-server said of its start. None and empty for what it did not say: the default verbosity hides much."""
 
     build: int | None = None
     model: str | None = None
