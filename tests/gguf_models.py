@@ -1,4 +1,4 @@
-"""Models for the tests of GGUF files and llama.cpp: tiny ones written once a session, and headers of published files."""
+"""Models for tests of GGUF files and llama.cpp: tiny ones written once a session, headers of published files."""
 
 from __future__ import annotations
 

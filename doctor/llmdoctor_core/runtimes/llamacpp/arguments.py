@@ -218,19 +218,22 @@ class _Reader:
             self._problem("invalid", env, f"{text!r} is neither on nor off")
 
     def read(self, argv: Sequence[str]) -> None:
-        remaining = iter(argv)
-        for typed in remaining:
+        remaining = list(argv)
+        while remaining:
+            typed = remaining.pop(0)
             flag = _spelling(typed)
             word = words().get(flag)
             if word is None:
                 self._unknown(typed, flag)
+                if typed.startswith("-") and remaining and not remaining[0].startswith("-"):
+                    remaining.pop(0)  # most likely its value: one problem is enough
                 continue
             if not alive(word.span, self.build):
                 self._not_in_build(word, flag)
             if not word.row.values:
                 self._set(word.row, word.positive, flag, "given")
                 continue
-            given = [value for _, value in zip(range(word.row.values), remaining, strict=False)]
+            given, remaining = remaining[: word.row.values], remaining[word.row.values :]
             if len(given) < word.row.values:
                 self._problem("incomplete", flag, "expected value for argument")
             else:
