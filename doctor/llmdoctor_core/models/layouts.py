@@ -47,14 +47,11 @@ class Weight(NamedTuple):
         return self.out * max(self.into, 1) * self.copies
 
 
-def parameters(model: Model, ranks: int = 1) -> Iterator[Weight]:
-    """Every parameter of the model, padded as for ``ranks`` tensor-parallel ranks.
-
-    Raises InputError where the configuration leaves out a size it needs.
-    """
+def parameters(model: Model) -> Iterator[Weight]:
+    """Every parameter of the model. Raises InputError where the configuration leaves out a size it needs."""
     root = Keys(model.config, f"config.json of {model.name}")
     text = text_keys(root, model.source.unrecorded)
-    layout = _Layers(model, text, ranks)
+    layout = _Layers(model, text)
     hidden, vocabulary = model.hidden_size, model.vocabulary
     yield Weight("embedding", "model.embed_tokens", vocabulary, hidden, plain=True)
     if not model.tied_embeddings:
@@ -74,9 +71,9 @@ def parameters(model: Model, ranks: int = 1) -> Iterator[Weight]:
 class _Layers:
     """The matrices of one model's layers."""
 
-    def __init__(self, model: Model, text: Keys, ranks: int) -> None:
+    def __init__(self, model: Model, text: Keys) -> None:
         rows = table("weights")
-        self.model, self.text, self.ranks = model, text, ranks
+        self.model, self.text = model, text
         self.row: dict[str, Any] = {**rows["default"], **rows["layouts"].get(model.model_type, {})}
         self.hidden = model.hidden_size
         self.plain_mlp = self.row["mlp"] == "plain"
@@ -361,7 +358,7 @@ class _Layers:
         if not size:
             raise InputError(f"{text.where} has no moe_intermediate_size")
         inner = text.own_count("routed_expert_hidden_size") or hidden
-        inner, size = padded_experts(self.model, inner, size, self.ranks)
+        inner, size = padded_experts(self.model, inner, size)
         yield Weight("router", "mlp.gate", count, hidden, parts=1, plain=True)
         if self.row.get("router_bias"):
             yield Weight("router", "mlp.gate.bias", count, parts=1)
@@ -421,13 +418,12 @@ class _Layers:
         return [i >= dense and i not in only and (i + offset) % step == 0 for i in range(count)]
 
 
-def padded_experts(model: Model, hidden: int, size: int, ranks: int) -> tuple[int, int]:
+def padded_experts(model: Model, hidden: int, size: int) -> tuple[int, int]:
     """Sizes of an expert as vLLM pads them: gpt-oss's 2880 for the Marlin kernel (quantization/mxfp4.py)."""
     padding = table("weights")["layouts"].get(model.model_type, {}).get("expert_padding")
     if padding is None or model.quantization is None or model.quantization.method != "mxfp4":
         return hidden, size
-    share = -(-size // ranks)
-    return -(-hidden // padding[0]) * padding[0], ranks * (-(-share // padding[1]) * padding[1])
+    return -(-hidden // padding[0]) * padding[0], -(-size // padding[1]) * padding[1]
 
 
 def _towers(root: Keys, hidden: int) -> Iterator[Weight]:

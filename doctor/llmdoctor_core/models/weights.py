@@ -23,31 +23,31 @@ VOCABULARY_PADDING = 64
 
 
 def weight_groups(
-    model: Model, dtype: str | None = None, quantization: Quantization | None = None, ranks: int = 1
+    model: Model, dtype: str | None = None, quantization: Quantization | None = None
 ) -> tuple[TensorGroup, ...]:
     """The weights by kind and layer, from headers where these were read, else counted from the configuration.
 
     ``dtype`` and ``quantization`` are what the launch asks for where it is not what the checkpoint says. Empty where
-    the configuration does not tell enough. Bytes are those in the runtime's memory, padded as for ``ranks``
-    tensor-parallel ranks, one copy of each, unsplit; kind ``rotary`` is vLLM's tables of sines and cosines.
+    the configuration does not tell enough. Bytes are those in the runtime's memory, one copy of each, unsplit; kind
+    ``rotary`` is vLLM's tables of sines and cosines.
     """
     if model.source.gguf_tensors:
         return model.source.gguf_tensors
-    counted = _counted(model, dtype, quantization or model.quantization, ranks)
+    counted = _counted(model, dtype, quantization or model.quantization)
     if quantization is not None and quantization != model.quantization:
         return counted
     if model.weights:
         read = (_in_dtype(group, dtype or model.dtype) for group in model.weights)
         tables = (group for group in counted if group.kind == "rotary")
-        return (*(_padded(group, model, ranks) for group in read), *tables)
+        return (*(_padded(group, model) for group in read), *tables)
     return _scaled(counted, model.weight_bytes)
 
 
-def _counted(model: Model, dtype: str | None, scheme: Quantization | None, ranks: int) -> tuple[TensorGroup, ...]:
+def _counted(model: Model, dtype: str | None, scheme: Quantization | None) -> tuple[TensorGroup, ...]:
     element = ELEMENT_BYTES.get(dtype or model.dtype, 2)
     sums: dict[tuple[str, int | None, int | None], list[int]] = {}
     try:
-        for weight in parameters(model, ranks):
+        for weight in parameters(model):
             entry = sums.setdefault((weight.kind, weight.layer, weight.parts), [0, 0])
             entry[0] += _bytes(weight, element, scheme)
             entry[1] += weight.elements
@@ -69,11 +69,11 @@ def _scaled(counted: tuple[TensorGroup, ...], known: int | None) -> tuple[Tensor
     )
 
 
-def _padded(group: TensorGroup, model: Model, ranks: int) -> TensorGroup:
+def _padded(group: TensorGroup, model: Model) -> TensorGroup:
     size = model.expert_intermediate_size or model.intermediate_size
     if group.kind != "experts" or not size:
         return group
-    hidden, padded = padded_experts(model, model.hidden_size, size, ranks)
+    hidden, padded = padded_experts(model, model.hidden_size, size)
     return replace(group, bytes=group.bytes * hidden * padded // (model.hidden_size * size))
 
 
@@ -97,7 +97,7 @@ def bytes_per_rank(
     layers too. Follows vLLM: the vocabulary padded to 64 rows, KV heads copied above their number, norms, routers and
     MLA's down projections whole on every rank, embedding on the first stage and output on the last.
     """
-    groups = weight_groups(model, dtype, quantization, tensor_parallel)
+    groups = weight_groups(model, dtype, quantization)
     if not groups:
         return None if model.weight_bytes is None else -(-model.weight_bytes // (tensor_parallel * pipeline_parallel))
     layers = partition or stage_layers(len(model.layers), pipeline_parallel)
