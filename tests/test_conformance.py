@@ -21,6 +21,7 @@ from llmdoctor_core.examine import run
 from llmdoctor_core.facts import Fact, Unavailable
 from llmdoctor_core.finding import Finding, Outcome
 from llmdoctor_core.text import templates
+from llmdoctor_remedies.catalog import REMEDIES
 
 EXPLAIN = resources.files("llmdoctor_checks") / "explain"
 SECTIONS = {
@@ -137,3 +138,9 @@ def test_no_translation_is_left_over() -> None:
     for code, table in templates("ko", ("llmdoctor_checks",)).items():
         if code in known:
             assert table.keys() <= known[code], code
+
+
+@each_check
+def test_a_remedy_that_is_named_ends_the_condition(check: Check) -> None:
+    if check.remedy:
+        assert check.code in {code for remedy in REMEDIES if remedy.name == check.remedy for code in remedy.ends}

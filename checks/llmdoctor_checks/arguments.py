@@ -28,7 +28,7 @@ def _name(launch: Launch) -> str:
     return {"vllm": "vLLM", "llamacpp": "llama.cpp"}.get(launch.runtime, launch.runtime)
 
 
-@check("ARG901", "argument-unknown", runtimes={"vllm", "llamacpp"}, remedy="replace-argument")
+@check("ARG901", "argument-unknown", runtimes={"vllm", "llamacpp"}, remedy="replace-removed-argument")
 def argument_unknown(launch: Launch) -> Iterator[Finding]:
     """The server's version does not know an argument."""
     for problem in launch.problems:
@@ -62,7 +62,7 @@ def argument_unknown(launch: Launch) -> Iterator[Finding]:
             )
 
 
-@check("ARG902", "argument-removed", runtimes={"vllm", "llamacpp"}, remedy="replace-argument")
+@check("ARG902", "argument-removed", runtimes={"vllm", "llamacpp"}, remedy="speculative-config")
 def argument_removed(launch: Launch) -> Iterator[Finding]:
     """An argument was removed or renamed in the server's version."""
     for problem in launch.problems:
@@ -177,7 +177,7 @@ def lmcache_keys(version: Version | None) -> set[str]:
     return keys
 
 
-@check("ARG904", "setting-silently-ignored", remedy="rename-setting")
+@check("ARG904", "setting-silently-ignored")
 def setting_silently_ignored(
     launch: Launch | None, request: LaunchRequest, environment: Environment | None, target: TargetEnvironment | None
 ) -> Iterator[Finding]:

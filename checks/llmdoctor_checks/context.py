@@ -38,7 +38,7 @@ def length_that_fits(cache: CacheForecast) -> int | None:
     return min(tokens, cache.request_tokens) // block * block or None
 
 
-@check("CTX601", "context-above-training-length", runtimes={"vllm"}, remedy="set-max-model-len")
+@check("CTX601", "context-above-training-length", runtimes={"vllm"}, remedy="lower-max-model-len")
 def context_above_training_length(launch: Launch, model: Model, forecast: Forecast | None) -> Iterator[Finding]:
     """The context asked for is longer than the model was trained for."""
     asked, trained = launch.get(LENGTH), model.training_length
@@ -85,7 +85,7 @@ def context_above_training_length(launch: Launch, model: Model, forecast: Foreca
             )
 
 
-@check("CTX602", "context-shared-among-slots", runtimes={"llamacpp"}, remedy="set-parallel")
+@check("CTX602", "context-shared-among-slots", runtimes={"llamacpp"}, remedy="serve-one-slot")
 def context_shared_among_slots(launch: Launch, forecast: Forecast) -> Iterator[Finding]:
     """Several conversations share the context that was asked for."""
     cache, slots = forecast.cache, launch.get("parallel")
@@ -124,7 +124,7 @@ def context_shared_among_slots(launch: Launch, forecast: Forecast) -> Iterator[F
         )
 
 
-@check("CTX603", "cache-below-one-request", runtimes={"vllm"}, remedy="set-max-model-len")
+@check("CTX603", "cache-below-one-request", runtimes={"vllm"}, remedy="lower-max-model-len")
 def cache_below_one_request(launch: Launch, forecast: Forecast) -> Iterator[Finding]:
     """The memory left for the KV cache does not hold one request of the maximum length."""
     cache, refusal = forecast.cache, forecast.refused
@@ -172,7 +172,7 @@ def cache_below_one_request(launch: Launch, forecast: Forecast) -> Iterator[Find
         )
 
 
-@check("CTX604", "slot-capped-at-training-length", runtimes={"llamacpp"}, remedy="set-ctx-size")
+@check("CTX604", "slot-capped-at-training-length", runtimes={"llamacpp"}, remedy="lower-context")
 def slot_capped_at_training_length(launch: Launch, model: Model, forecast: Forecast) -> Iterator[Finding]:
     """More context is allocated than the model was trained for; the slot cannot use it."""
     cache, trained = forecast.cache, model.training_length
@@ -205,7 +205,7 @@ def slot_capped_at_training_length(launch: Launch, model: Model, forecast: Forec
         )
 
 
-@check("CTX605", "context-lowered-silently", runtimes={"llamacpp", "ollama"}, remedy="set-ctx-size")
+@check("CTX605", "context-lowered-silently", runtimes={"llamacpp", "ollama"})
 def context_lowered_silently(
     request: LaunchRequest, launch: Launch | None, model: Model | None, forecast: Forecast | None, gpus: Gpus | None
 ) -> Iterator[Finding]:

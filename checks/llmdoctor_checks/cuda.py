@@ -29,7 +29,7 @@ def _own_cuda(driver: Version) -> Version | None:
     return max((Version(entry["cuda"]) for entry in shipped), default=None)
 
 
-@check("CUDA201", "driver-too-old-for-cuda-build", runtimes=ENGINES)
+@check("CUDA201", "driver-too-old-for-cuda-build", runtimes=ENGINES, remedy="by-hand")
 def driver_too_old_for_cuda_build(
     driver: NvidiaDriver, target: TargetEnvironment, container: Container | None
 ) -> Iterator[Finding]:
@@ -68,7 +68,7 @@ def driver_too_old_for_cuda_build(
     )
 
 
-@check("CUDA202", "wrong-libcuda-wins")
+@check("CUDA202", "wrong-libcuda-wins", remedy="by-hand")
 def wrong_libcuda_wins(driver: NvidiaDriver, container: Container) -> Iterator[Finding]:
     """The loader finds an older libcuda, from a forward-compatibility package, before the driver's own."""
     compat = _compat_first(container)
@@ -95,7 +95,7 @@ def wrong_libcuda_wins(driver: NvidiaDriver, container: Container) -> Iterator[F
         )
 
 
-@check("CUDA203", "forward-compatibility-unsupported")
+@check("CUDA203", "forward-compatibility-unsupported", remedy="by-hand")
 def forward_compatibility_unsupported(driver: NvidiaDriver, container: Container, gpus: Gpus) -> Iterator[Finding]:
     """A forward-compatibility libcuda is in use on a GPU of a class that has no such thing."""
     compat = _compat_first(container)
@@ -118,7 +118,7 @@ def forward_compatibility_unsupported(driver: NvidiaDriver, container: Container
             )
 
 
-@check("CUDA204", "driver-library-mismatch")
+@check("CUDA204", "driver-library-mismatch", remedy="by-hand")
 def driver_library_mismatch(driver: NvidiaDriver | Unavailable) -> Iterator[Finding]:
     """The driver's libraries and its loaded kernel module have different versions."""
     if isinstance(driver, Unavailable):

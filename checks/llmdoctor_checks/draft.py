@@ -115,7 +115,7 @@ def draft_vocabulary_differs(launch: Launch, model: Model, draft: Draft | Unavai
         )
 
 
-@check("DRAFT402", "draft-method-unsupported-by-version", runtimes={"vllm"})
+@check("DRAFT402", "draft-method-unsupported-by-version", runtimes={"vllm"}, remedy="draft-by-ngram")
 def draft_method_unsupported_by_version(launch: Launch) -> Iterator[Finding]:
     """This release of vLLM has not got the speculative method that was asked for."""
     method, version = _method(_speculative(launch)), release(launch.version)
@@ -148,7 +148,7 @@ def draft_method_unsupported_by_version(launch: Launch) -> Iterator[Finding]:
         )
 
 
-@check("DRAFT403", "draft-tensor-parallel-differs", runtimes={"vllm"})
+@check("DRAFT403", "draft-tensor-parallel-differs", runtimes={"vllm"}, remedy="same-draft-tensor-parallel")
 def draft_tensor_parallel_differs(launch: Launch) -> Iterator[Finding]:
     """The draft model is asked to run on another number of ranks than the target."""
     config, version = _speculative(launch), release(launch.version)

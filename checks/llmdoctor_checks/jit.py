@@ -205,7 +205,7 @@ def nvcc_too_old_for_gpu(
             )
 
 
-@check("CUDA212", "no-nvcc-for-jit", runtimes=ENGINES, remedy="install-cuda-toolkit")
+@check("CUDA212", "no-nvcc-for-jit", runtimes=ENGINES, remedy="use-newer-nvcc")
 def no_nvcc_for_jit(
     compiler: JitCompiler, target: TargetEnvironment, request: LaunchRequest | None, environment: Environment | None
 ) -> Iterator[Finding]:
@@ -217,25 +217,34 @@ def no_nvcc_for_jit(
     engine = release(request.version) if request and request.runtime == "vllm" else None
     falls_back = engine is not None and engine >= Version("0.32")
     report = fail if compiles == "start" and not falls_back else warn
-    yield report(
-        "FlashInfer {flashinfer} compiles its kernels at the start and finds no nvcc ({place}, decided by {decided}): "
-        "'Could not find nvcc' or 'nvcc: not found'. Install a CUDA toolkit of {cuda} and set CUDA_HOME, or fetch "
-        "prebuilt kernels (python -m flashinfer download-kernels, or the flashinfer-jit-cache wheel), or start with "
-        "VLLM_USE_FLASHINFER_SAMPLER=0",
-        evidence=(
-            seen("nvcc", compiler.nvcc or "none", f"FlashInfer's own order: {compiler.chosen_by}"),
-            seen("flashinfer-python", flashinfer.version, target.python),
-        ),
-        flashinfer=flashinfer.version,
-        place=compiler.nvcc or "-",
-        decided=compiler.chosen_by,
-        cuda=f"version {target.torch_cuda}"
-        if target.torch_cuda and target.torch_cuda != "none"
-        else "torch's CUDA version",
+    evidence = (
+        seen("nvcc", compiler.nvcc or "none", f"FlashInfer's own order: {compiler.chosen_by}"),
+        seen("flashinfer-python", flashinfer.version, target.python),
     )
+    if compiler.nvcc:
+        yield report(
+            "FlashInfer {flashinfer} compiles its kernels at the start with {nvcc} (decided by {decided}), which "
+            "does not exist: 'nvcc: not found'. Point CUDA_HOME at an installed CUDA toolkit, or fetch prebuilt "
+            "kernels (python -m flashinfer download-kernels, or the flashinfer-jit-cache wheel), or start with "
+            "VLLM_USE_FLASHINFER_SAMPLER=0",
+            evidence=evidence,
+            flashinfer=flashinfer.version,
+            nvcc=compiler.nvcc,
+            decided=compiler.chosen_by,
+        )
+    else:
+        yield report(
+            "FlashInfer {flashinfer} compiles its kernels at the start and finds no nvcc: not by CUDA_HOME, not on "
+            "PATH, not in /usr/local/cuda ('Could not find nvcc'). Install a CUDA toolkit (torch here is built for "
+            "CUDA {cuda}) and set CUDA_HOME, or fetch prebuilt kernels (python -m flashinfer download-kernels, or "
+            "the flashinfer-jit-cache wheel), or start with VLLM_USE_FLASHINFER_SAMPLER=0",
+            evidence=evidence,
+            flashinfer=flashinfer.version,
+            cuda=target.torch_cuda or "-",
+        )
 
 
-@check("CUDA213", "jit-toolchain-incomplete", runtimes=ENGINES, remedy="install-build-tools")
+@check("CUDA213", "jit-toolchain-incomplete", runtimes=ENGINES, remedy="disable-flashinfer-sampler")
 def jit_toolchain_incomplete(
     compiler: JitCompiler, target: TargetEnvironment, request: LaunchRequest | None, environment: Environment | None
 ) -> Iterator[Finding]:
@@ -248,6 +257,18 @@ def jit_toolchain_incomplete(
         if part == "nvcc" or (compiles == "never" and not (by_triton and triton)):
             continue
         report = fail if compiles == "start" or by_triton else warn
+        if part in compiler.off_path:
+            yield report(
+                "the JIT build that serving needs finds no {part} on PATH, and the environment has one at {path}: "
+                'it ends with "{symptom}". Put that folder first on the service\'s PATH (activate the environment, '
+                "or PATH={folder}:$PATH)",
+                evidence=(seen(part, compiler.off_path[part], "the environment's scripts, not on PATH"),),
+                part=part,
+                path=compiler.off_path[part],
+                symptom=known.get("symptom", "ninja: build stopped"),
+                folder=compiler.off_path[part].rpartition("/")[0],
+            )
+            continue
         yield report(
             'the JIT build that serving needs finds no {part}: it ends with "{symptom}". To mend it: {action}',
             evidence=(seen("missing", part, f"the service's environment, CUDA_HOME {compiler.cuda_home}"),),
@@ -481,7 +502,7 @@ def triton_ptxas_too_old(
                 )
 
 
-@check("CUDA219", "flashinfer-packages-disagree", runtimes=ENGINES)
+@check("CUDA219", "flashinfer-packages-disagree", runtimes=ENGINES, remedy="install-pinned-version")
 def flashinfer_packages_disagree(
     target: TargetEnvironment, request: LaunchRequest | None, environment: Environment | None
 ) -> Iterator[Finding]:

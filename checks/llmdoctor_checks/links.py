@@ -57,7 +57,7 @@ def _all_reduce_bytes(model: Model, tensor: int, tokens: int) -> int:
     return int(len(model.layers) * 2 * model.hidden_size * 2 * tokens * 2 * (tensor - 1) / tensor)
 
 
-@check("LINK101", "tensor-parallel-without-nvlink", runtimes={"vllm"})
+@check("LINK101", "tensor-parallel-without-nvlink", runtimes={"vllm"}, remedy="by-hand")
 def tensor_parallel_without_nvlink(
     gpus: Gpus, links: Links | Unavailable, launch: Launch, model: Model | None
 ) -> Iterator[Finding]:
@@ -140,10 +140,12 @@ def p2p_unavailable(gpus: Gpus, links: Links | Unavailable, launch: Launch) -> I
         yield skip("how the GPUs are joined was not observed: {reason}", reason=links.reason)
         return
     for group in groups:
-        for link in _links_of(group, links):
-            if link.p2p is None:
-                yield skip("whether GPU {a} and GPU {b} reach each other directly was not read", a=link.a, b=link.b)
-            elif link.p2p != "ok":
+        between = _links_of(group, links)
+        unread = [link for link in between if link.p2p is None]
+        if unread:
+            yield skip("whether these GPUs reach each other directly was not read: {pairs}", pairs=_pairs(unread))
+        for link in between:
+            if link.p2p not in (None, "ok"):
                 yield warn(
                     "GPU {a} and GPU {b} cannot reach each other's memory: {reason}. NCCL copies through host memory "
                     "(/dev/shm) and vLLM turns its custom all-reduce off; on consumer GPUs this is by design, on "
@@ -159,6 +161,7 @@ def p2p_unavailable(gpus: Gpus, links: Links | Unavailable, launch: Launch) -> I
 def pcie_link_degraded(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
     """A GPU's PCIe link has fewer lanes than the GPU and its slot can do."""
     if gpus.assumed:
+        yield skip("the GPUs are assumed ({assumed}): their state was not observed", assumed=gpus.assumed)
         return
     for gpu in taken(gpus, launch):
         if gpu.mig_parent:
@@ -184,13 +187,16 @@ def pcie_link_degraded(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
             )
 
 
-@check("LINK104", "acs-or-iommu-redirects-p2p", runtimes={"vllm"})
+@check("LINK104", "acs-or-iommu-redirects-p2p", runtimes={"vllm"}, remedy="by-hand")
 def acs_or_iommu_redirects_p2p(
     gpus: Gpus, links: Links | Unavailable, launch: Launch, system: System | Unavailable
 ) -> Iterator[Finding]:
     """The IOMMU or PCIe access control sends traffic between GPUs the long way, where it may never arrive."""
     groups = _groups(gpus, launch)
-    if not groups or gpus.assumed:
+    if not groups:
+        return
+    if gpus.assumed:
+        yield skip("the GPUs are assumed ({assumed}): their state was not observed", assumed=gpus.assumed)
         return
     if isinstance(links, Unavailable) or isinstance(system, Unavailable):
         missing = links if isinstance(links, Unavailable) else system

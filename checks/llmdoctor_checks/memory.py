@@ -21,6 +21,7 @@ from llmdoctor_core.facts import (
     SlidingWindow,
     State,
     System,
+    TargetEnvironment,
     Unavailable,
 )
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
@@ -28,6 +29,7 @@ from llmdoctor_core.units import GIB, gib
 
 from .context import length_that_fits, pool_needed_for_one
 from .launches import argument, flag, ranks, release, size, variable
+from .tables import row
 
 UTILIZATION = "gpu_memory_utilization"
 HOST = -1
@@ -55,7 +57,7 @@ def _left(memory: DeviceMemory, *parts: str) -> int | None:
     return memory.budget - sum(part for part in taken if part is not None)
 
 
-@check("MEM801", "weights-do-not-fit", runtimes={"vllm", "llamacpp"}, remedy="set-tensor-parallel-size")
+@check("MEM801", "weights-do-not-fit", runtimes={"vllm", "llamacpp"}, remedy="raise-tensor-parallel-size")
 def weights_do_not_fit(launch: Launch, model: Model, forecast: Forecast) -> Iterator[Finding]:
     """The model's weights alone are larger than the memory they may take."""
     devices = _gpus(forecast)
@@ -362,7 +364,7 @@ def host_caches_uncounted(
         )
 
 
-@check("MEM808", "cache-promise-lost", runtimes={"vllm", "llamacpp"})
+@check("MEM808", "cache-promise-lost", runtimes={"vllm", "llamacpp"}, remedy="lower-max-num-batched-tokens")
 def cache_promise_lost(launch: Launch, model: Model, forecast: Forecast | None) -> Iterator[Finding]:
     """A setting gives up what the model's sliding windows would save."""
     windows = [
@@ -399,4 +401,48 @@ def cache_promise_lost(launch: Launch, model: Model, forecast: Forecast | None) 
             window=window,
             have=have,
             flag=flag(launch, "disable_hybrid_kv_cache_manager"),
+        )
+
+
+@check("MEM811", "jit-build-exceeds-memory", runtimes={"vllm", "sglang"})
+def jit_build_exceeds_memory(
+    model: Model,
+    target: TargetEnvironment,
+    system: System | Unavailable,
+    container: Container | None,
+    request: LaunchRequest,
+    environment: Environment | None,
+) -> Iterator[Finding]:
+    """FlashInfer compiles many files at once, one nvcc a CPU, and the host has no memory for that."""
+    flashinfer = target.has("flashinfer-python")
+    if (
+        flashinfer is None
+        or not model.experts
+        or target.has("flashinfer-jit-cache")
+        or variable("MAX_JOBS", request, environment)
+    ):
+        return
+    if isinstance(system, Unavailable):
+        yield skip("the host's memory was not observed: {reason}", reason=system.reason)
+        return
+    room, each = _room(system, container), row("limits", name="compile_job_memory")
+    if room is None or system.cpus is None or each is None:
+        yield skip("the host's available memory or its CPUs were not read")
+        return
+    jobs = max(room // each["value"], 1)
+    if jobs < system.cpus:
+        yield warn(
+            "should FlashInfer {flashinfer} compile its mixture-of-experts kernels, it starts {cpus} nvcc at once, "
+            "each of 3 to 8 GiB, and {room} are to be had: jobs are killed (exit 137) and all that shows is 'ninja: "
+            "build stopped'. Set MAX_JOBS={jobs} in the service's environment",
+            evidence=(
+                seen("CPUs", system.cpus, "this process"),
+                seen("available", gib(room), "/proc/meminfo, cgroup"),
+                seen("experts", model.experts, model.source.where),
+            ),
+            where=Place(kind="environment", name="MAX_JOBS"),
+            flashinfer=flashinfer.version,
+            cpus=system.cpus,
+            room=gib(room),
+            jobs=jobs,
         )

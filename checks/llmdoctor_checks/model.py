@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmdoctor_core.check import check
-from llmdoctor_core.facts import Launch, LaunchRequest, Model, ModelSource, Place, TargetEnvironment
+from llmdoctor_core.facts import Launch, LaunchRequest, Model, ModelSource, Place, TargetEnvironment, Unavailable
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 from llmdoctor_core.units import gib
 
@@ -26,7 +26,7 @@ def _unrecorded(source: ModelSource, key: str) -> bool:
     return key in source.unrecorded or source.config is None
 
 
-@check("MODEL510", "model-file-missing-or-truncated", runtimes=HUGGING_FACE_RUNTIMES, remedy="download-model-again")
+@check("MODEL510", "model-file-missing-or-truncated", runtimes=HUGGING_FACE_RUNTIMES, remedy="by-hand")
 def model_file_missing_or_truncated(source: ModelSource) -> Iterator[Finding]:
     """A weight file is missing, cut off, or a git-lfs pointer instead of the file."""
     if source.gguf is not None:
@@ -81,6 +81,34 @@ def model_file_missing_or_truncated(source: ModelSource) -> Iterator[Finding]:
                 problem=file.problem,
                 model=source.name,
             )
+
+
+@check("MODEL514", "model-not-reachable", runtimes=(*HUGGING_FACE_RUNTIMES, "llamacpp"))
+def model_not_reachable(source: ModelSource | Unavailable, request: LaunchRequest) -> Iterator[Finding]:
+    """The model that the launch names cannot be found or read."""
+    if not isinstance(source, Unavailable):
+        offline = request.environment.get("HF_HUB_OFFLINE") or request.environment.get("TRANSFORMERS_OFFLINE")
+        if source.origin == "hub" and offline and offline.lower() not in ("0", "false"):
+            yield fail(
+                "{model} is on the Hugging Face hub and not in the local cache, and HF_HUB_OFFLINE={value} forbids "
+                "to download it: 'LocalEntryNotFoundError'. Download it first (hf download {model}) with the same "
+                "HF_HOME",
+                evidence=(seen("HF_HUB_OFFLINE", offline, "environment"), seen("model", source.origin, source.where)),
+                where=Place(kind="environment", name="HF_HUB_OFFLINE"),
+                model=source.name,
+                value=offline,
+            )
+    elif source.permanent or request.model is None:
+        yield skip("the model was not looked at: {reason}", reason=source.reason)
+    else:
+        yield fail(
+            "the model {model} cannot be read: {reason}. The server will stop at the same place; check the name, "
+            "the revision and the access (hf auth login, HF_TOKEN in the service's environment)",
+            evidence=(seen("model", source.reason, request.model),),
+            where=Place(kind="argument", name="--model"),
+            model=request.model,
+            reason=source.reason,
+        )
 
 
 @check("MODEL511", "custom-code-not-trusted", runtimes={"vllm"}, remedy="trust-remote-code")

@@ -19,7 +19,7 @@ def sizes_that_divide(number: int, most: int) -> list[int]:
     return [one for one in range(1, most + 1) if number % one == 0]
 
 
-@check("TP701", "heads-not-divisible", runtimes={"vllm", "sglang"}, remedy="set-tensor-parallel-size")
+@check("TP701", "heads-not-divisible", runtimes={"vllm", "sglang"}, remedy="fit-tensor-parallel-size")
 def heads_not_divisible(launch: Launch, model: Model) -> Iterator[Finding]:
     """The attention heads cannot be dealt out evenly to the tensor parallel ranks."""
     tensor = size(launch, TENSOR)
@@ -98,7 +98,7 @@ def kv_heads_replicated(launch: Launch, model: Model, forecast: Forecast | None)
         )
 
 
-@check("TP703", "quantization-group-split", runtimes={"vllm", "sglang"}, remedy="set-tensor-parallel-size")
+@check("TP703", "quantization-group-split", runtimes={"vllm", "sglang"}, remedy="fit-tensor-parallel-size")
 def quantization_group_split(launch: Launch, model: Model) -> Iterator[Finding]:
     """Splitting a layer over the ranks would cut a quantization group in two."""
     tensor, quantization = size(launch, TENSOR), model.quantization
@@ -146,7 +146,7 @@ def quantization_group_split(launch: Launch, model: Model) -> Iterator[Finding]:
         )
 
 
-@check("TP704", "more-ranks-than-gpus", runtimes={"vllm"}, remedy="set-tensor-parallel-size")
+@check("TP704", "more-ranks-than-gpus", runtimes={"vllm"}, remedy="fit-tensor-parallel-size")
 def more_ranks_than_gpus(launch: Launch, gpus: Gpus) -> Iterator[Finding]:
     """The launch asks for more GPUs than are visible."""
     asked = ranks(launch)
@@ -169,7 +169,7 @@ def more_ranks_than_gpus(launch: Launch, gpus: Gpus) -> Iterator[Finding]:
     )
 
 
-@check("TP705", "experts-or-dimension-not-divisible", runtimes={"vllm", "sglang"})
+@check("TP705", "experts-or-dimension-not-divisible", runtimes={"vllm", "sglang"}, remedy="fit-tensor-parallel-size")
 def experts_or_dimension_not_divisible(launch: Launch, model: Model) -> Iterator[Finding]:
     """Experts or a layer's width cannot be dealt out evenly."""
     tensor = size(launch, TENSOR)

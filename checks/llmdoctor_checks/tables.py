@@ -44,9 +44,9 @@ def tables() -> list[tuple[str, str, str, int]]:
     return [(found.name, found.title, found.date, len(found.rows)) for found in map(table, names)]
 
 
-def row(name: str, **wanted: object) -> Row | None:
+def row(table_name: str, /, **wanted: object) -> Row | None:
     """The first row of the table whose columns have the wanted values, or None."""
-    for candidate in table(name).rows:
+    for candidate in table(table_name).rows:
         if all(candidate.get(column) == value for column, value in wanted.items()):
             return candidate
     return None

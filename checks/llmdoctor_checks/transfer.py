@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from llmdoctor_core.check import check
-from llmdoctor_core.facts import Launch, Place, TargetEnvironment
+from llmdoctor_core.facts import Environment, Launch, LaunchRequest, Place, TargetEnvironment
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 
-from .launches import listed, release
+from .launches import listed, release, variable
 from .tables import Row, table
 
 CONFIG = Place(kind="argument", name="--kv-transfer-config")
@@ -30,7 +30,7 @@ def _known(name: str) -> Row | None:
     return next((entry for entry in table("kv-connectors").rows if entry["name"] == name), None)
 
 
-@check("KVT401", "kv-connector-unknown-or-moved", runtimes={"vllm"}, remedy="rename-setting")
+@check("KVT401", "kv-connector-unknown-or-moved", runtimes={"vllm"})
 def kv_connector_unknown_or_moved(launch: Launch) -> Iterator[Finding]:
     """This release of vLLM has no connector of that name, or its configuration no longer takes a key."""
     version = release(launch.version)
@@ -95,8 +95,10 @@ def kv_connector_unknown_or_moved(launch: Launch) -> Iterator[Finding]:
             )
 
 
-@check("KVT402", "kv-connector-needs-package", runtimes={"vllm"}, remedy="install-package")
-def kv_connector_needs_package(launch: Launch, target: TargetEnvironment) -> Iterator[Finding]:
+@check("KVT402", "kv-connector-needs-package", runtimes={"vllm"})
+def kv_connector_needs_package(
+    launch: Launch, target: TargetEnvironment, request: LaunchRequest | None, environment: Environment | None
+) -> Iterator[Finding]:
     """The connector needs a package that is not installed, or one built for another CUDA."""
     for config in _connectors(launch):
         known = _known(str(config.get("kv_connector")))
@@ -137,3 +139,16 @@ def kv_connector_needs_package(launch: Launch, target: TargetEnvironment) -> Ite
                     cuda=target.torch_cuda,
                     major=major,
                 )
+        path = variable("LD_LIBRARY_PATH", request, environment) or ""
+        foreign = next(
+            (folder for folder in path.split(":") if "hpcx" in folder.lower() or "/ucx" in folder.lower()), None
+        )
+        if foreign and any(distribution.name.startswith("nixl") for distribution in found):
+            yield warn(
+                "LD_LIBRARY_PATH holds {folder}, another UCX than the one inside the NIXL wheel: two UCX in one "
+                "process end in NIXL_ERR_BACKEND or a segmentation fault. Take that folder out of the service's "
+                "LD_LIBRARY_PATH",
+                evidence=(seen("LD_LIBRARY_PATH", path, "environment"),),
+                where=Place(kind="environment", name="LD_LIBRARY_PATH"),
+                folder=foreign,
+            )

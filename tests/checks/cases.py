@@ -317,6 +317,10 @@ CASES: dict[str, Example] = {
     "MODEL513": Example(
         (launch(), model(architecture="Phi3SmallForCausalLM")), (launch(), model(architecture="Qwen3ForCausalLM"))
     ),
+    "MODEL514": Example(
+        (Unavailable(reason="org/model is gated and no token is set"), request(model="org/model")),
+        (source(), request(model="org/model")),
+    ),
     "MODEL515": Example((source(notes=("tokenizer.json holds no vocabulary that llmdoctor can read",)),), (source(),)),
     "MODEL516": Example(
         (
@@ -478,6 +482,10 @@ CASES: dict[str, Example] = {
         (forecast(host=(HostSurprise(name="prompt cache", bytes=8 * GIB, why="--cache-ram"),)), system()),
     ),
     "MEM808": Example((launch(disable_hybrid_kv_cache_manager=True), GEMMA), (launch(), GEMMA)),
+    "MEM811": Example(
+        (model(experts=128), WITH_FLASHINFER, system(cpus=64, memory_available=64 * GIB), request()),
+        (model(), WITH_FLASHINFER, system(cpus=64), request()),
+    ),
     "ARG901": Example((launch(problems=(problem("unknown", "--max-len", nearest="--max-model-len"),)),), (launch(),)),
     "ARG902": Example(
         (
@@ -501,7 +509,7 @@ CASES: dict[str, Example] = {
         (system(memlock=8 << 20), launch(kv_transfer_config={"kv_connector": "NixlConnector"}), request()),
         (system(), launch(kv_transfer_config={"kv_connector": "NixlConnector"}), request()),
     ),
-    "HOST103": Example((container(memory_limit=4 * GIB), model()), (container(memory_limit=64 * GIB), model())),
+    "HOST103": Example((container(memory_limit=2 * GIB), model()), (container(memory_limit=64 * GIB), model())),
     "HOST104": Example((caches(writable=False),), (caches(),)),
     "HOST105": Example((home(4 * GIB), ON_HUB), (home(400 * GIB), ON_HUB)),
     "HOST106": Example((container(devices=()),), (container(),)),
