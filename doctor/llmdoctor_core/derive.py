@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar, cast
 
 from . import models, runtimes
@@ -19,13 +21,24 @@ class Facts:
     def __init__(self, case: Case) -> None:
         self.case = case
         self._known: dict[type[Fact], Fact] = {}
+        self.crashes: dict[str, str] = {}
+        """Derivations that crashed (our bug), by the fact they were to give."""
 
     def get(self, kind: type[F]) -> F | Unavailable:
         """The fact of that type, or why there is none. Raises KeyError for a type no case or derivation provides."""
         if kind not in self._known:
             derivation = DERIVED.get(kind)
-            self._known[kind] = derivation(self) if derivation else observed(self.case, kind)
+            self._known[kind] = self._derived(kind, derivation) if derivation else observed(self.case, kind)
         return cast("F | Unavailable", self._known[kind])
+
+    def _derived(self, kind: type[Fact], derivation: Callable[[Facts], Fact]) -> Fact:
+        try:
+            return derivation(self)
+        except Exception as error:  # our bug: it is reported as such, and the other facts still count
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            crash = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+            self.crashes[kind.__name__] = crash
+            return Unavailable(reason=f"llmdoctor crashed while working it out: {crash}")
 
     def optional(self, kind: type[F]) -> F | None:
         fact = self.get(kind)

@@ -112,12 +112,14 @@ def examine(
         began = time.perf_counter()
         findings += [_suppressed(_placed(found, places), policy) for found in run(check, facts)]
         seconds[check.code] = time.perf_counter() - began
+    forecast, launch = facts.get(Forecast), facts.get(Launch)
+    findings += [_crashed(what, how) for what, how in facts.crashes.items()]
     examination = Examination(
         case=case,
         name=name,
         findings=tuple(findings),
-        forecast=facts.get(Forecast),
-        launch=facts.get(Launch),
+        forecast=forecast,
+        launch=launch,
         checks=tuple((check.code, check.name) for check in chosen),
         seconds=seconds,
     )
@@ -152,6 +154,16 @@ def run(check: Check, facts: Facts) -> list[Finding]:
             params={"check": f"{check.code} {check.name}", "error": f"{type(error).__name__}: {error}"},
         )
         return [crash.of(check.code, check.name, None)]
+
+
+def _crashed(what: str, how: str) -> Finding:
+    return Finding(
+        outcome=Outcome.ERROR,
+        code="DOC001",
+        name="derivation-crashed",
+        message_id="working out the {what} crashed: {how}; a bug in llmdoctor, not in your machine",
+        params={"what": what.lower(), "how": how},
+    )
 
 
 def _skipped(missing: Unavailable) -> Finding:
