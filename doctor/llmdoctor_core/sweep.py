@@ -65,7 +65,10 @@ def _point(case: Case, request: LaunchRequest, settings: dict[str, int]) -> Poin
     runtime = runtimes.runtime(request.runtime)
     argv = request.argv
     for name, value in settings.items():
-        argv = runtime.with_argument(argv, name, str(value))
+        try:
+            argv = runtime.with_argument(argv, name, str(value))
+        except KeyError:
+            raise InputError(f"--sweep {name}: {request.runtime} has no argument of that name") from None
     forecast = Facts(replace(case, launch=replace(request, argv=argv))).get(Forecast)
     if isinstance(forecast, Unavailable):
         return Point(settings=settings, refused=forecast.reason)

@@ -58,3 +58,16 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
     from .predict import forecast as made
 
     return made(launch, model, gpus, draft, kv_memory)
+
+
+def with_argument(argv: tuple[str, ...], name: str, value: str | None) -> tuple[str, ...]:
+    """The command with one argument set, or taken out. Raises KeyError for a name llama-server never had."""
+    from llmdoctor_core.runtimes.commandline import with_argument as changed
+
+    from .arguments import rows
+
+    row = {row.name: row for row in rows()}[name]
+    flag = max(
+        (spelling for spelling in row.names if spelling.startswith("--")), key=len, default=next(iter(row.names))
+    )
+    return changed(argv, (*row.names, *row.negative), flag, value, row.values > 0)

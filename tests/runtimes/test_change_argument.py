@@ -1,0 +1,24 @@
+"""Changing one argument of a command leaves all others as typed, whatever spelling it had."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmdoctor_core import runtimes
+
+
+@pytest.mark.parametrize(
+    ("runtime", "argv", "name", "value", "expected"),
+    [
+        ("vllm", "vllm serve m -tp 4 --port 1", "tensor_parallel_size", "2", "vllm serve m --tensor-parallel-size 2 --port 1"),
+        ("vllm", "vllm serve m --max_model_len=9 -q awq", "max_model_len", "4096", "vllm serve m --max-model-len 4096 -q awq"),
+        ("vllm", "vllm serve m", "max_model_len", "4096", "vllm serve m --max-model-len 4096"),
+        ("vllm", "vllm serve m --enforce-eager -tp 2", "enforce_eager", None, "vllm serve m -tp 2"),
+        ("vllm", "vllm serve m --enable-prefix-caching", "enable_prefix_caching", "false", "vllm serve m --no-enable-prefix-caching"),
+        ("llamacpp", "llama-server -m f -c 4096 -np 2", "ctx_size", "8192", "llama-server -m f --ctx-size 8192 -np 2"),
+        ("llamacpp", "llama-server -m f -ngl -1 -c 1", "ctx_size", "0", "llama-server -m f -ngl -1 --ctx-size 0"),
+    ],
+)  # fmt: skip
+def test_one_argument(runtime: str, argv: str, name: str, value: str | None, expected: str) -> None:
+    changed = runtimes.runtime(runtime).with_argument(tuple(argv.split()), name, value)
+    assert " ".join(changed) == expected
