@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from llmdoctor_core.probes.host import Host
 
 HERE = Path(__file__).parent

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+
 from llmdoctor_core.observe import facts_from
 from llmdoctor_core.probes import nvml
 from llmdoctor_core.probes.host import Host

@@ -1,6 +1,7 @@
 """CUDA_VISIBLE_DEVICES as the CUDA driver reads it."""
 
 import pytest
+
 from llmdoctor_core.probes import visible
 
 

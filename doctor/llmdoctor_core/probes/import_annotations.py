@@ -67,7 +67,8 @@ class Rules:
         for name in self.unsubscriptable:
             module, _, word = name.rpartition(".")
             first = "" if module == "builtins" else module.partition(".")[0]
-            filters.append((word, first, r"{}\s*\[".format(word)))
+            # subscripted, given another name by an import, or bound to one
+            filters.append((word, first, r"{0}(?:\s*\[|\s+as\s|(?<=\.{0})\s*\n)".format(word)))
         for module in sorted(self.absent_modules):
             words = "|".join(name.rpartition(".")[2] for name in self.absent if name.rpartition(".")[0] == module)
             spoken = "from {} import".format(module)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from typing import Dict, List, Optional, Tuple
 
 from . import loader
@@ -82,7 +81,7 @@ def _missing(
             aside = os.path.join(target.scripts, program) if target.scripts else ""
             if aside and host.exists(aside):
                 off_path[program] = aside
-    words = shlex.split(host.environ.get("CXX", "")) or ["c++"]
+    words = host.environ.get("CXX", "").split() or ["c++"]
     if not host.program(words[-1] if os.path.basename(words[0]) in ("ccache", "sccache") else words[0]):
         missing.append("c++")
     if target.include is None:
@@ -103,7 +102,7 @@ def _links_libcuda(host: Host, home: str) -> bool:
 
 def host_compiler(host: Host) -> Tuple[Optional[str], Optional[str]]:
     """The C++ compiler nvcc will call and its version: ``CC`` (FlashInfer passes it as -ccbin), else gcc on PATH."""
-    words = shlex.split(host.environ.get("CC", ""))
+    words = host.environ.get("CC", "").split()
     found = host.program(words[0]) if words else host.program("gcc")
     if not found:
         return None, None

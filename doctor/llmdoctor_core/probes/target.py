@@ -7,7 +7,6 @@ import json
 import mmap
 import os
 import re
-import shlex
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from . import elf, loader
@@ -80,12 +79,12 @@ def interpreter_of(host: Host, script: str) -> Optional[str]:
     if not words:
         return None
     # pip and uv write "#!/bin/sh" and an exec line where the path is too long or has to be relative.
-    relay = re.match(r"'''exec' (.+?) \"\$0\"", lines[1]) if len(lines) > 1 else None
+    relay = re.match(r"'''exec' (.+) \"\$0\" \"\$@\"", lines[1]) if len(lines) > 1 else None
     if os.path.basename(words[0]) == "sh" and relay:
         if "dirname" in relay.group(1):
             name = relay.group(1).rstrip("'\"").rpartition("/")[2].lstrip("'\"")
             return os.path.join(os.path.dirname(os.path.realpath(host.path(script))), name)
-        return shlex.split(relay.group(1))[0]
+        return relay.group(1).strip("'\"")
     if os.path.basename(words[0]) == "env":
         names = [word for word in words[1:] if not word.startswith("-")]
         return host.program(names[0]) if names and names[0].startswith("python") else None
