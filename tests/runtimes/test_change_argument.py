@@ -10,11 +10,11 @@ from llmdoctor_core import runtimes
 @pytest.mark.parametrize(
     ("runtime", "argv", "name", "value", "expected"),
     [
-        ("vllm", "vllm serve m -tp 4 --port 1", "tensor_parallel_size", "2", "vllm serve m --tensor-parallel-size 2 --port 1"),
-        ("vllm", "vllm serve m --max_model_len=9 -q awq", "max_model_len", "4096", "vllm serve m --max-model-len 4096 -q awq"),
+        ("vllm", "vllm serve m -tp 4 -q awq", "tensor_parallel_size", "2", "vllm serve m --tensor-parallel-size 2 -q awq"),
+        ("vllm", "vllm serve m --max_model_len=9 -q a", "max_model_len", "4096", "vllm serve m --max-model-len 4096 -q a"),
         ("vllm", "vllm serve m", "max_model_len", "4096", "vllm serve m --max-model-len 4096"),
         ("vllm", "vllm serve m --enforce-eager -tp 2", "enforce_eager", None, "vllm serve m -tp 2"),
-        ("vllm", "vllm serve m --enable-prefix-caching", "enable_prefix_caching", "false", "vllm serve m --no-enable-prefix-caching"),
+        ("vllm", "vllm serve m --async-scheduling", "async_scheduling", "false", "vllm serve m --no-async-scheduling"),
         ("llamacpp", "llama-server -m f -c 4096 -np 2", "ctx_size", "8192", "llama-server -m f --ctx-size 8192 -np 2"),
         ("llamacpp", "llama-server -m f -ngl -1 -c 1", "ctx_size", "0", "llama-server -m f -ngl -1 --ctx-size 0"),
     ],
