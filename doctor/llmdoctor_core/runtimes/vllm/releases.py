@@ -219,3 +219,16 @@ def changed() -> dict[str, Changed]:
 def default_of(era: Era) -> Any:
     """The era's literal default, None where vLLM computes it."""
     return None if isinstance(era.default, UnsetType) else era.default
+
+
+@lru_cache(maxsize=4096)
+def default_since(name: str, index: int) -> str:
+    """The release since which the option at ``index`` has the default it has there."""
+    first = ""
+    default: Any = UNSET
+    for era in tables().options[name].eras:
+        if not within(era.since, None, index):
+            break
+        if not first or default_of(era) != default:
+            first, default = era.since, default_of(era)
+    return first
