@@ -10,8 +10,8 @@ from llmdoctor_core import runtimes
 @pytest.mark.parametrize(
     ("runtime", "argv", "name", "value", "expected"),
     [
-        ("vllm", "vllm serve m -tp 4 -q awq", "tensor_parallel_size", "2", "vllm serve m --tensor-parallel-size 2 -q awq"),
-        ("vllm", "vllm serve m --max_model_len=9 -q a", "max_model_len", "4096", "vllm serve m --max-model-len 4096 -q a"),
+        ("vllm", "vllm serve m -tp 4 -q a", "tensor_parallel_size", "2", "vllm serve m --tensor-parallel-size 2 -q a"),
+        ("vllm", "vllm serve m --max_model_len=9", "max_model_len", "40", "vllm serve m --max-model-len 40"),
         ("vllm", "vllm serve m", "max_model_len", "4096", "vllm serve m --max-model-len 4096"),
         ("vllm", "vllm serve m --enforce-eager -tp 2", "enforce_eager", None, "vllm serve m -tp 2"),
         ("vllm", "vllm serve m --async-scheduling", "async_scheduling", "false", "vllm serve m --no-async-scheduling"),

@@ -69,7 +69,6 @@ def _cases(given: dict[str, Any]) -> dict[str, Case]:
     if not given["case_files"]:
         found = options.cases_from(given)
         return {case.host or f"launch {number}": case for number, case in enumerate(found, 1)}
-    from llmdoctor_core.bundle import read_case
     from llmdoctor_core.errors import InputError
 
     cases: dict[str, Case] = {}
@@ -77,7 +76,7 @@ def _cases(given: dict[str, Any]) -> dict[str, Case]:
         files = options.files_matching(pattern)
         if not files:
             raise InputError(f"--case {pattern}: no such file")
-        cases |= {file: read_case(file) for file in files}
+        cases |= {file: options.read_case(file) for file in files}
     return cases
 
 

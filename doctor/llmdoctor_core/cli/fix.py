@@ -51,9 +51,7 @@ def command(**given: Any) -> int:
 
 def _case(given: dict[str, Any]) -> Case:
     if given["case_file"]:
-        from llmdoctor_core.bundle import read_case
-
-        return read_case(given["case_file"])
+        return options.read_case(given["case_file"])
     return options.cases_from(given)[0]
 
 

@@ -100,6 +100,20 @@ def read_file(path: str, limit: int) -> bytes:
     return data
 
 
+def read_case(path: str) -> Case:
+    """The case of a case file or of a bundle. Raises InputError when it is neither."""
+    from llmdoctor_core.bundle import is_bundle, read_bundle
+    from llmdoctor_core.case import MAX_CASE_BYTES, decode
+    from llmdoctor_core.errors import InputError
+
+    if path == "-" or not is_bundle(Path(path)):
+        return decode(read_file(path, MAX_CASE_BYTES), path)
+    case = read_bundle(Path(path)).case
+    if case is None:
+        raise InputError(f"{path} holds no case")
+    return case
+
+
 def files_matching(pattern: str) -> list[str]:
     """The file of that name, or all that a glob pattern matches, in order."""
     if Path(pattern).exists() or pattern == "-":

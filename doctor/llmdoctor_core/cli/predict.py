@@ -45,15 +45,13 @@ def _text(forecast: Any, format_name: str) -> str:
         return msgspec.json.format(msgspec.json.encode(forecast), indent=1).decode() + "\n"
     import io
 
-    from rich.console import Console
-
-    from llmdoctor_core.report.terminal import render_forecast
+    from llmdoctor_core.report import View
+    from llmdoctor_core.report.terminal import console_for, render_forecast
 
     from .terminal import columns
 
     out = io.StringIO()
-    width = columns("-")
-    console = Console(file=out, width=width or 100_000, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    console = console_for(out, View(width=columns("-")))
     if forecast.refused:
         console.print(f"WILL NOT START  {forecast.refused.code}: {forecast.refused.message}")
     render_forecast(console, forecast)

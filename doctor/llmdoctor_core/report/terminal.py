@@ -42,7 +42,21 @@ IN_FULL = 4
 def render(examinations: Sequence[Examination], view: View) -> str:
     """The report as text; plain, unwrapped lines where ``view.width`` is None."""
     out = io.StringIO()
-    console = Console(
+    console = console_for(out, view)
+    for examination in examinations:
+        if len(examinations) > 1:
+            console.print(Text(f"== {clean(examination.name)}", style="bold"))
+        if len(examinations) <= IN_FULL:
+            _in_full(console, examination, view)
+        else:
+            text, outcome = verdict(examination)
+            console.print(Text(text, style=STYLE[outcome]))
+    return out.getvalue()
+
+
+def console_for(out: io.StringIO, view: View) -> Console:
+    """The one way a console is made: what comes from outside is text, never markup."""
+    return Console(
         file=out,
         width=view.width or 100_000,
         force_terminal=view.colour,
@@ -53,15 +67,6 @@ def render(examinations: Sequence[Examination], view: View) -> str:
         soft_wrap=view.width is None,
         legacy_windows=False,
     )
-    for examination in examinations:
-        if len(examinations) > 1:
-            console.print(Text(f"== {clean(examination.name)}", style="bold"))
-        if len(examinations) <= IN_FULL:
-            _in_full(console, examination, view)
-        else:
-            text, outcome = verdict(examination)
-            console.print(Text(text, style=STYLE[outcome]))
-    return out.getvalue()
 
 
 def _in_full(console: Console, examination: Examination, view: View) -> None:
