@@ -24,10 +24,15 @@ def find(name: str) -> ModelSource | None:
 def near(name: str) -> tuple[str, ...]:
     """Up to three names of the catalogue that ``name`` may have meant, the nearest first."""
     wanted = name.strip().lower()
+    bare = wanted.rpartition("/")[2]
     index = _index()
-    keys = get_close_matches(wanted, index, n=6, cutoff=0.6) + get_close_matches(
-        wanted.rpartition("/")[2], index, n=6, cutoff=0.6
-    )
+    # A fine-tune or a quantised copy carries the name of its model and more behind it.
+    stems = sorted((key for key in index if bare.startswith(f"{key}-")), key=len, reverse=True)
+    keys = [
+        *stems,
+        *get_close_matches(wanted, index, n=6, cutoff=0.6),
+        *get_close_matches(bare, index, n=6, cutoff=0.6),
+    ]
     found: dict[str, None] = {}
     for key in keys:
         found.setdefault(index[key]["name"])

@@ -172,8 +172,8 @@ def _kv_heads(text: Keys, model_type: str, query: int) -> int:
         nested = attention.count("kv_n_heads", least=1) if attention is not None else None
         if nested is not None:
             return nested
-    if text.present(*KV_HEADS) is None and any(key in text.values and text.values[key] is None for key in KV_HEADS):
-        return query  # null: as many as query heads
+    if text.null(*KV_HEADS):
+        return query
     name, value = text.raw(*KV_HEADS)
     if value is None or value == "num_attention_heads":
         if name in text.filled:

@@ -66,6 +66,10 @@ class Keys:
         """The first of these keys that has a value (null counts as absent)."""
         return next((name for name in names if self.values.get(name) is not None), None)
 
+    def null(self, *names: str) -> bool:
+        """Whether one of the keys is there as null and none has a value: for some keys that means none at all."""
+        return self.present(*names) is None and any(name in self.values for name in names)
+
     def raw(self, *names: str) -> tuple[str, Any]:
         """The first name that has a value, else the first that the model type fills in, else the first with None."""
         name = self.present(*names)

@@ -158,7 +158,7 @@ class _Layers:
         if row.get("gate_proj"):
             yield Weight("attention", "self_attn.gate_proj", query * key, hidden)
         configured = bool(row.get("biases") and text.flag(row["biases"])) or self.all_biases
-        if row.get("qkv_bias") or configured:
+        if row.get("qkv_bias") or configured or (row.get("qkv_biases") and text.flag(row["qkv_biases"])):
             yield Weight("attention", "self_attn.q_proj.bias", query_width)
             yield Weight("attention", "self_attn.kv_proj.bias", kv * (key + value), parts=kv)
         if row.get("o_bias") or configured:
@@ -174,14 +174,17 @@ class _Layers:
             yield Weight("norm", "self_attn.qk_norm", query * key + kv * key, parts=1)
 
     def _shared_attention(self, cache: SharedWith) -> Iterator[Weight]:
-        """A layer that reads another's cache still has projections of that layer's size."""
+        """A layer that reads another's cache has a query and an output projection only (since vLLM 0.32)."""
         target = self.model.layers[cache.layer].caches[0]
         if isinstance(target, Full | SlidingWindow):
-            yield from self._attention(target.kv_heads, target.key_dim, target.value_dim, target)
+            width = self.model.heads * target.key_dim
+            yield Weight("attention", "self_attn.q_proj", width, self.hidden)
+            yield Weight("attention", "self_attn.o_proj", self.hidden, width)
+            yield Weight("norm", "self_attn.q_norm", target.key_dim, parts=1)
 
     def _latent(self, cache: Latent) -> Iterator[Weight]:
         hidden, heads = self.hidden, cache.heads
-        low = self.text.count("q_lora_rank")
+        low = self._query_rank()
         width = heads * cache.key_dim
         if low:
             yield Weight("attention", "self_attn.q_a_proj", low, hidden, parts=1)
@@ -197,8 +200,12 @@ class _Layers:
         if self.text.flag("mla_use_output_gate"):
             yield Weight("attention", "self_attn.g_proj", heads * cache.value_dim, hidden)
 
+    def _query_rank(self) -> int | None:
+        """Rank of MLA's compressed query; null, which DeepSeek-V2-Lite writes, means an uncompressed one."""
+        return None if self.text.null("q_lora_rank") else self.text.count("q_lora_rank")
+
     def _indexer(self, cache: Indexer) -> Iterator[Weight]:
-        low = self.text.count("q_lora_rank") or self.hidden
+        low = self._query_rank() or self.hidden
         heads = self.text.count("index_n_heads") or 1
         yield Weight("indexer", "self_attn.indexer.wq_b", heads * cache.key_dim, low, parts=1)
         yield Weight("indexer", "self_attn.indexer.wk", cache.key_dim, self.hidden, parts=1, plain=True)
@@ -220,8 +227,12 @@ class _Layers:
             yield Weight("state", "linear_attn.out_proj", hidden, values)
         elif cache.kind == "mamba2":
             inner, heads, mixed = at["inner"], at["heads"], at["inner"] + 2 * at["groups"] * at["state_size"]
-            yield Weight("state", "mamba.in_proj", inner + mixed + heads, hidden)
-            yield Weight("state", "mamba.conv1d", mixed * kernel)
+            # Ranks beyond the number of groups hold copies of one (mamba_mixer2.py, extra_groups_for_head_shards).
+            groups, shared = at["groups"], mixed - inner
+            yield Weight("state", "mamba.in_proj", 2 * inner + heads, hidden)
+            yield Weight("state", "mamba.in_proj", shared, hidden, parts=groups)
+            yield Weight("state", "mamba.conv1d", inner * kernel)
+            yield Weight("state", "mamba.conv1d", shared * kernel, parts=groups)
             if self.text.flag("use_conv_bias") is not False and self.text.flag("mamba_conv_bias") is not False:
                 yield Weight("state", "mamba.conv1d.bias", mixed)
             yield Weight("state", "mamba.A", heads, element=4)
@@ -277,6 +288,7 @@ class _Layers:
         yield Weight("other", "laurel.linear_left", rank, self.hidden, parts=1)
         yield Weight("other", "laurel.linear_right", self.hidden, rank, parts=1)
         yield Weight("other", "altup", inputs * (inputs * inputs + inputs) + inputs * self.hidden, parts=1)
+        yield Weight("other", "altup.correct_output_scale", self.hidden, parts=1, element=4)
         yield Weight("norm", "laurel.norm", 3 * self.hidden, parts=1)
 
     # feed forward
@@ -354,12 +366,14 @@ class _Layers:
 
     def _experts(self) -> Iterator[Weight]:
         text, hidden, count = self.text, self.hidden, self.model.experts
-        size = text.own_count("moe_intermediate_size", "expert_intermediate_size") or self.model.intermediate_size
+        size = self.model.expert_intermediate_size or self.model.intermediate_size
         if not size:
             raise InputError(f"{text.where} has no moe_intermediate_size")
         inner = text.own_count("routed_expert_hidden_size") or hidden
         inner, size = padded_experts(self.model, inner, size)
-        yield Weight("router", "mlp.gate", count, hidden, parts=1, plain=True)
+        element = self.row.get("router_element")
+        yield Weight("router", "mlp.gate", count, hidden, parts=1, plain=True, element=element)
+        yield from (self._norm(None) for _ in range(self.row.get("expert_norms", 0)))
         if self.row.get("router_bias"):
             yield Weight("router", "mlp.gate.bias", count, parts=1)
         matrices = ("up_proj", "down_proj") if self.plain_mlp else ("gate_proj", "up_proj", "down_proj")
@@ -376,7 +390,7 @@ class _Layers:
 
     def _shared_width(self) -> int:
         text = self.text
-        size = text.own_count("moe_intermediate_size") or self.model.intermediate_size or 0
+        size = self.model.expert_intermediate_size or self.model.intermediate_size or 0
         if self.model.model_type == "llama4_text":
             return size
         width = text.own_count(
@@ -385,7 +399,8 @@ class _Layers:
             "share_expert_dim",
             "shared_intermediate_size",
         )
-        number = text.own_count("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+        shared = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+        number = None if text.null(*shared) else text.count(*shared)
         if width is not None:
             return width
         return (number or 0) * size
@@ -427,46 +442,46 @@ def padded_experts(model: Model, hidden: int, size: int) -> tuple[int, int]:
 
 
 def _towers(root: Keys, hidden: int) -> Iterator[Weight]:
-    """The vision encoder where its configuration tells its shape; a projector from it into the text model."""
+    """The vision encoder and the projector from it into the text model, where the configuration tells their shape."""
     absent = table("weights")["vision"].get(root.values.get("model_type"))
-    given = root.values.get("vision_config")
-    if given is not None or absent is not None:
-        if given is None and ("vision_config" in root.values or "vision_config" in root.unknown):
-            return
-        vision = Keys({**(absent or {}), **(given or {})}, f"{root.where}, vision_config")
-        width = vision.own_count("hidden_size", "embed_dim", least=1)
-        depth = vision.own_count("depth", "num_hidden_layers", "num_layers", least=1, most=4096)
-        inner = vision.own_count("intermediate_size", least=1)
-        if width is None or depth is None or inner is None:
-            return
-        kind = vision.text("model_type") or ""
-        gated = kind == "pixtral"
-        merge = (vision.own_count("spatial_merge_size") or root.own_count("spatial_merge_size") or 1) ** 2
-        matrices = 4 * width + (3 if gated else 2) * inner
-        vectors = 2 * width if gated else 9 * width + inner
-        yield Weight("vision", "visual.blocks", depth * (matrices * width + vectors))
-        patch = vision.own_count("patch_size", least=1) or 14
-        yield Weight(
-            "vision", "visual.patch_embed", width * 3 * patch**2 * (vision.own_count("temporal_patch_size") or 1)
-        )
-        if "siglip" in kind:
-            side = (vision.own_count("image_size") or 896) // patch
-            yield Weight("vision", "visual.positions", side * side * width)
-            yield Weight("vision", "multi_modal_projector", width * hidden + 3 * width)
-        elif "temporal_patch_size" in vision:
-            out = vision.own_count("out_hidden_size") or hidden
-            merger = (width * merge) ** 2 + width * merge * out
-            mergers = 1 + len(vision.sequence("deepstack_visual_indexes") or ())
-            yield Weight("vision", "visual.merger", mergers * merger)
-            yield Weight("vision", "visual.positions", (vision.own_count("num_position_embeddings") or 2304) * width)
-        elif kind == "llama4_vision_model":
-            side = (vision.own_count("image_size") or 448) // patch
-            yield Weight("vision", "visual.positions", (side * side + 2) * width)
-            low = vision.own_count("projector_output_dim") or 4096
-            yield Weight("vision", "vision_adapter", (inner + low) * low)
-            yield Weight("vision", "multi_modal_projector", (vision.own_count("vision_output_dim") or 0) * hidden)
-        elif gated:
-            yield Weight("vision", "multi_modal_projector", hidden * hidden + width * hidden + merge * width * width)
+    given = root.below("vision_config")
+    if given is None and (absent is None or "vision_config" in root.values or "vision_config" in root.unknown):
+        return
+    values = {**(absent or {}), **({} if given is None else given.values)}
+    vision = Keys(values, f"{root.where}, vision_config")
+    width = vision.own_count("embed_dim", "hidden_size", least=1)
+    depth = vision.own_count("depth", "num_hidden_layers", "num_layers", least=1, most=4096)
+    inner = vision.own_count("intermediate_size", least=1)
+    if width is None or depth is None or inner is None or not isinstance(vision.values.get("patch_size", 14), int):
+        return
+    kind = vision.text("model_type") or ""
+    gated = kind == "pixtral"
+    patch, frames = vision.own_count("patch_size", least=1) or 14, vision.own_count("temporal_patch_size", least=1)
+    matrices = 4 * width + (3 if gated else 2) * inner
+    vectors = 2 * width if gated else 9 * width + inner
+    yield Weight("vision", "visual.blocks", depth * (matrices * width + vectors))
+    yield Weight("vision", "visual.patch_embed", width * 3 * patch**2 * (frames or 1), parts=1)
+    merge = (vision.own_count("spatial_merge_size") or root.own_count("spatial_merge_size") or 1) ** 2
+    side = (vision.own_count("image_size") or 448) // patch
+    if "siglip" in kind:
+        yield Weight("vision", "visual.positions", side * side * width, parts=1)
+        yield Weight("vision", "projector", width * hidden + 3 * width, parts=1)
+    elif frames:
+        wide = width * merge
+        mergers = 1 + len(vision.sequence("deepstack_visual_indexes") or ())
+        positions = vision.own_count("num_position_embeddings") or 0
+        yield Weight("vision", "visual.positions", positions * width, parts=1)
+        yield Weight("vision", "visual.merger", mergers * (wide**2 + wide * hidden))
+    elif kind.startswith("kimi"):
+        yield Weight("vision", "visual.positions", 64 * 64 * width, parts=1)
+        yield Weight("vision", "projector", (4 * width) ** 2 + 4 * width * hidden)
+    elif kind == "llama4_vision_model":
+        low, out = vision.own_count("projector_output_dim") or 0, vision.own_count("vision_output_dim") or 0
+        yield Weight("vision", "visual.positions", (side * side + 2) * width, parts=1)
+        yield Weight("vision", "vision_adapter", (inner + low) * low)
+        yield Weight("vision", "projector", out * hidden, parts=1)
+    elif gated:
+        yield Weight("vision", "projector", hidden * hidden + width * hidden + merge * width * width)
 
 
 def _rotary(text: Keys, model: Model, row: dict[str, Any]) -> Iterator[Weight]:
@@ -490,8 +505,11 @@ def _rotary(text: Keys, model: Model, row: dict[str, Any]) -> Iterator[Weight]:
     reaches = [_positions(part, text, length) for part in nested] or [length]
     if row.get("rotaries") == 2 and len(reaches) == 1:
         reaches = [length, *reaches]
-    for reach in reaches:
-        yield Weight("rotary", "rotary_emb.cos_sin_cache", reach * size, parts=1, plain=True, element=element)
+    # Gemma 4's full layers have heads of their own size and a table for it.
+    wide = text.count("global_head_dim") or size
+    for i, reach in enumerate(reaches):
+        width = wide if i == 0 and len(reaches) > 1 else size
+        yield Weight("rotary", "rotary_emb.cos_sin_cache", reach * width, parts=1, plain=True, element=element)
 
 
 def _rotated_share(rope: Keys | None, text: Keys) -> float | None:

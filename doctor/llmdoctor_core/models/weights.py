@@ -220,6 +220,8 @@ def _scales(weight: Weight, way: _Way) -> int:
         return weight.out * -(-weight.into // 32)
     if "bitsandbytes" in way.format:
         return weight.out * weight.into // 64 * 4 if way.bits == 4 else weight.out * 4
+    if "modelopt" in way.format and way.bits == 8:
+        return 8
     if way.bits == 8 and way.group_size is None:
         return weight.out * 4
     steps = -(-weight.into // way.group_size) if way.group_size else 1
