@@ -1,14 +1,16 @@
 """The ELF reader on libraries that the compiler makes here, and on damaged ones."""
 
 import contextlib
+import mmap
 import platform
+import struct
 import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmdoctor_core.probes import elf, loader
+from llmdoctor_core.probes import elf, fatbin, loader
 from llmdoctor_core.probes.host import Host
 
 from .conftest import compiled
@@ -91,3 +93,50 @@ def test_a_damaged_library_never_raises_anything_else(library, tmp_path_factory,
     path.write_bytes(bytes(content[: max(length, 1)]))
     with contextlib.suppress(elf.ElfError):
         elf.read(str(path))
+
+
+def image(kind, architecture, payload=24):
+    header = struct.pack("<HHIQIIII", kind, 0x101, 64, payload, 0, 0, 0, architecture)
+    return header.ljust(64, b"\0") + b"\xff" * payload
+
+
+def container(*images):
+    body = b"".join(images)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+@pytest.fixture
+def with_kernels(tmp_path):
+    """A library whose sections hold fat binaries laid out as nvcc lays them out."""
+
+    def make(**sections):
+        lines = []
+        for name, content in sections.items():
+            numbers = ",".join(map(str, content))
+            place = {"main": ".nv_fatbin", "relocatable": "__nv_relfatbin"}[name]
+            lines.append(
+                f'__attribute__((section("{place}"), aligned(8), used)) const unsigned char {name}_[] = {{{numbers}}};'
+            )
+        source = tmp_path / "kernels.c"
+        source.write_text("\n".join(lines) + "\nint f(void) { return 0; }\n")
+        return str(compiled(source, tmp_path / "kernels.so"))
+
+    return make
+
+
+def test_gpu_code_inside_a_library(with_kernels):
+    first = container(image(2, 80), image(2, 90), image(1, 90))
+    path = with_kernels(main=first + bytes(16) + container(image(2, 120)), relocatable=container(image(2, 75)))
+    assert fatbin.read(path) == fatbin.Code(["75", "80", "90", "120"], ["90"])
+
+
+def test_a_library_without_gpu_code(library):
+    assert fatbin.read(str(library)) == fatbin.NO_CODE
+
+
+@given(content=st.binary(max_size=200))
+def test_damaged_gpu_code_ends_the_reading(content):
+    data = container(image(2, 80)) + struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 1 << 62) + content
+    with mmap.mmap(-1, len(data)) as mapped:
+        mapped.write(data)
+        assert (2, 80) in fatbin._entries(mapped, 0, len(data))

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import mmap
 import struct
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, TypeVar
 
 LOAD, DYNAMIC = 1, 2
 NEEDED, STRTAB, STRSZ, SONAME, RPATH, RUNPATH = 1, 5, 10, 14, 15, 29
 VERDEF, VERDEFNUM, VERNEED, VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 MANY = 100000
 """No real table has as many entries: a larger one is a damaged file."""
+
+
+Result = TypeVar("Result")
 
 
 class ElfError(Exception):
@@ -34,6 +37,20 @@ class Library(NamedTuple):
 
 def read(path: str) -> Library:
     """Read one file. Raises ElfError where it is no ELF shared library and OSError where it cannot be opened."""
+    return _mapped(path, _library)
+
+
+def sections(path: str, names: Tuple[bytes, ...], use: "Callable[[mmap.mmap, int, int], Result]") -> "List[Result]":
+    """``use(data, start, end)`` for every section of one of the names. Raises as ``read`` does."""
+
+    def walk(data: mmap.mmap) -> "List[Result]":
+        image = Image(data)
+        return [use(data, start, end) for name, start, end in image.sections() if name in names]
+
+    return _mapped(path, walk)
+
+
+def _mapped(path: str, use: "Callable[[mmap.mmap], Result]") -> "Result":
     with open(path, "rb") as file:
         try:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -41,12 +58,12 @@ def read(path: str) -> Library:
             raise ElfError("empty file") from None
     with data:
         try:
-            return _library(data)
+            return use(data)
         except (struct.error, IndexError, ValueError, UnicodeDecodeError) as error:
             raise ElfError("damaged ELF file: {}".format(error)) from None
 
 
-class _Image:
+class Image:
     """The file with its program headers: addresses to offsets, strings by offset."""
 
     def __init__(self, data: mmap.mmap) -> None:
@@ -69,6 +86,15 @@ class _Image:
                 return offset + address - virtual
         raise ElfError("address {:#x} lies in no segment".format(address))
 
+    def sections(self) -> Iterator[Tuple[bytes, int, int]]:
+        """(name, start, end) of each section, in bytes of the file."""
+        table = self.unpack("Q", 40)[0]
+        size, count, names = self.unpack("HHH", 58)
+        headers = [self.unpack("IIQQQQ", table + number * size) for number in range(count)]
+        for name, _, _, _, offset, length in headers:
+            start = headers[names][4] + name
+            yield self.data[start : self.data.find(b"\0", start)], offset, offset + length
+
     def dynamic(self) -> Iterator[Tuple[int, int]]:
         for kind, _, offset, _, _, in_file, _, _ in self.segments:
             if kind == DYNAMIC:
@@ -82,7 +108,7 @@ class _Image:
 
 
 def _library(data: mmap.mmap) -> Library:
-    image = _Image(data)
+    image = Image(data)
     entries = list(image.dynamic())
     values = dict(entries)
     strings, size = image.offset(values[STRTAB]) if STRTAB in values else 0, values.get(STRSZ, 0)
@@ -105,7 +131,7 @@ def _library(data: mmap.mmap) -> Library:
     return Library(image.machine, soname, tuple(needed), tuple(search), highest(asks), highest(offers))
 
 
-def _asked(image: _Image, values: Dict[int, int]) -> Iterator[int]:
+def _asked(image: Image, values: Dict[int, int]) -> Iterator[int]:
     """String offsets of the symbol versions in the "needed" table."""
     if VERNEED not in values:
         return
@@ -122,7 +148,7 @@ def _asked(image: _Image, values: Dict[int, int]) -> Iterator[int]:
         at += following
 
 
-def _offered(image: _Image, values: Dict[int, int]) -> Iterator[int]:
+def _offered(image: Image, values: Dict[int, int]) -> Iterator[int]:
     """String offsets of the symbol versions that the library defines itself."""
     if VERDEF not in values:
         return

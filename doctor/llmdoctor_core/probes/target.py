@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from . import elf, loader
+from . import elf, fatbin, loader
 from .host import Answer, Fact, Host, data, table, unavailable
 
 COMMANDS = ("vllm", "sglang", "trtllm-serve")
@@ -305,20 +305,22 @@ def torch_architectures(folder: str, unread: Dict[str, str]) -> List[str]:
 def native(host: Host, found: Dict[str, Fact], machine: str, unread: Dict[str, str]) -> List[Fact]:
     """The extension modules that decide whether the server starts, and what they need that nobody has."""
     rows = table("native.json")
-    libraries: List[Tuple[str, str]] = []
+    libraries: List[Tuple[str, str, bool]] = []
     for row in rows["extensions"]:
         for name in _owners(found, row["distribution"]):
             for pattern in row["files"]:
                 location = glob.escape(found[name]["location"])
-                libraries += [(path, name) for path in sorted(glob.glob(os.path.join(location, pattern)))]
+                paths = sorted(glob.glob(os.path.join(location, pattern)))
+                libraries += [(path, name, row["kernels"]) for path in paths]
     if not libraries:
         return []
-    provided = _preloaded({found[name]["location"] for _, name in libraries}, rows["preloaded"])
+    provided = _preloaded({found[name]["location"] for _, name, _ in libraries}, rows["preloaded"])
     places = _Places(host, machine)
     answer = []
-    for path, name in libraries:
+    for path, name, with_kernels in libraries:
         try:
             read = elf.read(path)
+            code = fatbin.read(path) if with_kernels else fatbin.NO_CODE
         except (elf.ElfError, OSError) as error:
             unread[path] = str(error)
             continue
@@ -329,6 +331,8 @@ def native(host: Host, found: Dict[str, Fact], machine: str, unread: Dict[str, s
                 "distribution": name,
                 "needed": list(read.needed),
                 "symbol_versions": read.asks,
+                "architectures": code.machine,
+                "ptx": code.ptx,
                 "unresolved": missing,
             }
         )
