@@ -14,7 +14,7 @@ def command(output: str) -> int:
 
     \b
     llmdoctor collector -o probe.pyz
-    ssh gpu-host python3 - < probe.pyz > facts.json
+    ssh gpu-host 'cat > probe.pyz && python3 probe.pyz' < probe.pyz > facts.json
     """
     from llmdoctor_core.collector import write
 
