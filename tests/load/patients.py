@@ -25,7 +25,8 @@ START = [
     "(EngineCore pid=3) INFO 11-29 18:33:39 [runner.py:6582] Graph capturing finished in 1 secs, took 0.25 GiB",
     "(EngineCore pid=3) INFO 11-29 18:33:40 [core.py:402] init engine (profile, create kv cache, warmup model) took 3",
 ]
-PHASES = ("configuration", "communication", "weights", "profiling", "cache", "graphs", "warm-up")
+LINES = {"configuration": 1, "communication": 2, "weights": 3, "profiling": 4, "cache": 6, "graphs": 7, "warm-up": 8}
+"""How many of the lines are printed when the phase has begun."""
 
 
 def say(text: str) -> None:
@@ -74,7 +75,7 @@ def serve() -> None:
 
 
 def hang_in(phase: str) -> None:
-    for line in START[: PHASES.index(phase) + (phase != "configuration")]:
+    for line in START[: LINES[phase]]:
         say(line)
     forever()
 

@@ -48,14 +48,14 @@ def command(**given: Any) -> int:
     """
     from llmdoctor_core.examine import Policy, examine
     from llmdoctor_core.finding import Outcome
-    from llmdoctor_core.intake import build_case, split_environment
-    from llmdoctor_core.load.command import whole_environment
+    from llmdoctor_core.load.command import typed, whole_environment
     from llmdoctor_core.load.confirm import confirm
     from llmdoctor_core.load.run import Plan
 
-    intake = options.intake_from(given)
-    assigned, argv = split_environment(intake.command)
-    case = build_case(intake)
+    if given["file"]:
+        raise click.UsageError("a load starts a command: give it after --, not as a deployment file")
+    argv, assigned = typed(tuple(given["command"]))
+    (case,) = options.cases_from(given)
     plan = Plan(until=given["until"], timeout=given["timeout"], weightless=given["weightless"])
     environment = whole_environment(assigned, given["python"])
     confirmation = confirm(case, argv, environment, plan, tell=Teller().tell, learn=not given["no_learn"])

@@ -139,6 +139,28 @@ def secured(argv: tuple[str, ...]) -> bool:
     return value_of(argv, ("--ssl-certfile", "--ssl-cert-file")) is not None
 
 
+def typed(words: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The command to start and the variables assigned in front of it. Wrappers that shape it (``numactl``) stay.
+
+    Raises InputError for a command that starts a container or another user's process: the load could not end it.
+    """
+    from llmdoctor_core.deploy.deployment import Word
+    from llmdoctor_core.deploy.words import deployment_from
+
+    found = deployment_from([Word(word, 0) for word in words])
+    if found is None:
+        return words, {}
+    if found.engine or found.implied:
+        raise InputError(
+            f"a load starts the server itself: run llmdoctor inside the {found.engine or 'container'} instead, or give "
+            "the server's own command"
+        )
+    if "sudo" in found.wrapper:
+        raise InputError("sudo: a load ends what it starts, and could not end another user's process; leave it out")
+    wrapper = tuple(word for word in found.wrapper if word not in ("exec", "env", "nohup") and "=" not in word)
+    return (*wrapper, *found.argv), found.environment
+
+
 def whole_environment(assigned: Mapping[str, str], python: str | None = None) -> dict[str, str]:
     """The environment the server is started in: this process's, what was assigned in front of the command, and the
     commands of the target interpreter's environment first on PATH."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -14,6 +15,7 @@ from msgspec import Struct
 from llmdoctor_core.facts import (
     CacheForecast,
     Certainty,
+    DeviceMemory,
     Estimate,
     Figure,
     Forecast,
@@ -29,6 +31,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+LLAMACPP = "llama.cpp"
+"""As a forecast names the runtime."""
 Verdict = Literal["equal", "within", "outside", "not predicted", "not measured"]
 Unit = Literal["bytes", "tokens", "blocks", "ratio", "seconds"]
 
@@ -75,12 +79,11 @@ def compare(
     rows = []
     taken: set[str] = set()
     for predicted in _predictions(forecast):
-        found = _measured(predicted, figures)
         taken.add(predicted.name)
-        rows.append(_row(predicted, found, circumstances))
-    rest = {figure.name: figure for figure in figures if figure.name not in taken | UNCOMPARED}
-    for name in rest:
-        total = _total([figure for figure in figures if figure.name == name])
+        rows.append(_row(predicted, _measured(predicted, figures), circumstances))
+    for name in dict.fromkeys(figure.name for figure in figures if figure.name not in taken | UNCOMPARED):
+        found = [figure for figure in figures if figure.name == name]
+        total = _total(found) if found[0].device is not None else found[-1]
         rows.append(
             Row(name=name, unit=_UNITS.get(name, "bytes"), predicted=None, measured=total.value, step=total.step,
                 verdict="not predicted", reasons=_reasons(name, circumstances), source=total.source)
@@ -89,37 +92,63 @@ def compare(
 
 
 def _predictions(forecast: Forecast) -> Iterable[_Predicted]:
-    cache = forecast.cache
-    exact: Certainty = "exact"
+    return _llamacpp(forecast) if forecast.runtime.name == LLAMACPP else _vllm(forecast)
+
+
+def _vllm(forecast: Forecast) -> Iterable[_Predicted]:
     for memory in forecast.memory:
-        device = memory.name if forecast.runtime.name == "llamacpp" else str(memory.device)
-        for name, value in (
-            ("weights", memory.weights),
-            ("activations", memory.activations),
-            ("graphs", memory.graphs),
-            ("available_cache", memory.cache if forecast.runtime.name == "vllm" else None),
+        for name, value, figure in (
+            ("weights", memory.weights, "weights"),
+            ("activations", memory.activations, "activations"),
+            ("graphs", memory.graphs, "graphs"),
+            ("cache", memory.cache, "available_cache"),
         ):
             if value is not None:
-                key = "cache" if name == "available_cache" else name
-                certainty = memory.certainty.get(key, Estimate(low=value, high=value, why="not said"))
-                named = "compute" if name == "activations" and forecast.runtime.name == "llamacpp" else name
-                yield _Predicted(named, "bytes", value, certainty, device, "device")
+                yield _Predicted(figure, "bytes", value, _certainty(memory, name, value), str(memory.device), "device")
+    cache = forecast.cache
     if cache is None:
         return
-    if forecast.runtime.name == "llamacpp" and cache.bytes is not None:
-        yield _Predicted("cache", "bytes", cache.bytes, exact, per="sum")
-        if cache.state_bytes:
-            yield _Predicted("state", "bytes", cache.state_bytes, exact, per="sum")
     if cache.block_tokens is not None:
-        yield _Predicted("block_tokens", "tokens", cache.block_tokens, exact)
+        yield _Predicted("block_tokens", "tokens", cache.block_tokens, "exact")
     if cache.blocks is not None:
         yield _Predicted("blocks", "blocks", cache.blocks, cache.certainty)
-    if cache.tokens is not None and forecast.runtime.name == "vllm":
+    if cache.tokens is not None:
         yield _Predicted("cache_tokens", "tokens", cache.tokens, _tokens_certainty(cache))
-    if cache.max_concurrency is not None and forecast.runtime.name == "vllm":
+    if cache.max_concurrency is not None:
         yield _Predicted("max_concurrency", "ratio", cache.max_concurrency, _concurrency_certainty(cache))
+
+
+def _llamacpp(forecast: Forecast) -> Iterable[_Predicted]:
+    """Devices by their number as in ``CUDA0``, the host as ``CPU``."""
+    for memory in forecast.memory:
+        device = "CPU" if memory.device < 0 else str(memory.device)
+        for name, value, figure in (
+            ("weights", memory.weights, "weights"),
+            ("activations", memory.activations, "compute"),
+        ):
+            if value is not None:
+                yield _Predicted(figure, "bytes", value, _certainty(memory, name, value), device, "device")
+    cache = forecast.cache
+    if cache is None:
+        return
+    if cache.bytes is not None:
+        yield _Predicted("cache", "bytes", cache.bytes, "exact", per="sum")
+    if cache.state_bytes:
+        yield _Predicted("state", "bytes", cache.state_bytes, "exact", per="sum")
     if cache.slot_tokens is not None:
-        yield _Predicted("slot_tokens", "tokens", cache.slot_tokens, exact)
+        yield _Predicted("slot_tokens", "tokens", cache.slot_tokens, "exact")
+
+
+def _certainty(memory: DeviceMemory, name: str, value: float) -> Certainty:
+    return memory.certainty.get(name, Estimate(low=value, high=value, why="no bounds were given"))
+
+
+def device_of(name: str | None) -> str | None:
+    """llama.cpp's buffer device (CUDA0, CPU_Mapped, CUDA_Host, Host) as a device of the forecast: ``0``, ``CPU``."""
+    if name is None or name.isdigit():
+        return name
+    number = re.search(r"\d+$", name)
+    return number[0] if number else "CPU"
 
 
 def _tokens_certainty(cache: CacheForecast) -> Certainty:
@@ -138,28 +167,21 @@ def _measured(predicted: _Predicted, figures: Sequence[Figure]) -> Figure | None
     """The figure that answers the prediction: from the log before the endpoints, which tell less of rounding."""
     found = [figure for figure in figures if figure.name == predicted.name]
     found = [figure for figure in found if not figure.source.startswith("/")] or found
-    if not found:
-        return None
     if predicted.per == "sum":
-        return _total(found)
-    if predicted.per == "device":
-        own = [figure for figure in found if figure.device == predicted.device]
-        if own:
-            return _total(own) if predicted.name in ("weights", "compute") and own[0].device else own[-1]
-        if any(figure.device for figure in found):
-            return None
-    if predicted.name == "available_cache":  # of several ranks the smallest counts
+        found = [figure for figure in found if figure.device is None] or found
+        return _total(found) if found else None
+    if predicted.per == "device" and any(figure.device for figure in found):
+        found = [figure for figure in found if device_of(figure.device) == predicted.device]
+        return _total(found) if found else None
+    if predicted.name == "available_cache" and found:  # of several ranks the smallest counts
         return min(found, key=lambda figure: figure.value)
-    return found[-1]
+    return found[-1] if found else None
 
 
 def _total(figures: Sequence[Figure]) -> Figure:
-    """Several lines of one kind together (a buffer a device, a cache a kind of layer)."""
-    first = figures[-1]
-    if len(figures) == 1 or first.device is None:
-        return first
+    """Several lines together: a cache a kind of layer, a buffer a device. Each was rounded by itself."""
     return msgspec.structs.replace(
-        first, value=sum(figure.value for figure in figures), step=sum(figure.step for figure in figures)
+        figures[-1], value=sum(figure.value for figure in figures), step=sum(figure.step for figure in figures)
     )
 
 
@@ -190,6 +212,21 @@ def _row(predicted: _Predicted, found: Figure | None, circumstances: frozenset[s
         reasons=_reasons(predicted.name, circumstances) if verdict == "outside" else (),
         source="" if found is None else found.source,
     )
+
+
+def printed(forecast: Forecast, log: str) -> tuple[tuple[str, bool], ...]:
+    """The lines that the forecast said the server will print, and whether it did, word for word.
+
+    The source in front of a message (``srv load_model:``) is not compared, nor how far it is indented.
+    """
+    if forecast.cache is None:
+        return ()
+    said = " ".join(log.split())
+    return tuple((line, " ".join(_message(line).split()) in said) for line in forecast.cache.lines)
+
+
+def _message(line: str) -> str:
+    return re.sub(r"^(?:srv|slot|cmn|spec)\s+\S+:", "", line)
 
 
 class _Reason(Struct, frozen=True, kw_only=True):

@@ -124,6 +124,8 @@ class Process:
         self.began = time.monotonic()
         self._say(json.dumps(spec).encode() + b"\n")
         event = self._events.get()
+        while event["event"] == "nudge":
+            event = self._events.get()
         if event["event"] != "started":
             self._note(event)
             raise InputError(f"{argv[0]} cannot be started: {event.get('reason', 'its supervisor was killed')}")
@@ -138,14 +140,20 @@ class Process:
         return self.seconds() - self.output.last_at
 
     def wait(self, seconds: float) -> None:
-        """Let it run; returns early when it ends."""
+        """Let it run; returns early when it ends, or when a line was one to look at (``nudge``)."""
         deadline = time.monotonic() + seconds
-        while self.running():
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
+        while self.end is None and not self._gone:
+            try:
+                event = self._events.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
                 return
-            with contextlib.suppress(queue.Empty):
-                self._note(self._events.get(timeout=min(remaining, 0.1)))
+            self._note(event)
+            if event["event"] == "nudge":
+                return
+
+    def nudge(self) -> None:
+        """Wake whoever waits. Called on the reading thread."""
+        self._events.put({"event": "nudge"})
 
     def running(self) -> bool:
         """Whether the server itself still runs."""

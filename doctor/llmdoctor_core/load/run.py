@@ -17,6 +17,7 @@ from llmdoctor_core.triage import Diagnosis, triage_lines
 from . import hollow as hollow_model
 from .ask import Client
 from .command import LLAMA_MODEL, Command, api_key, prepare, secured, value_of
+from .figures import figures_of_log
 from .output import Line
 from .phases import STAGES, Progress
 from .process import GRACE, Process, free_port, port_is_free, terminable
@@ -116,7 +117,14 @@ def _once(
     run = _Run()
     started_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     before = gpu_memory()
-    process = Process(environment, grace=plan.grace, on_line=progress.feed, keep=progress.is_mark)
+
+    def on_line(line: Line) -> None:
+        before = progress.stage
+        progress.feed(line)
+        if progress.stage != before:
+            process.nudge()
+
+    process = Process(environment, grace=plan.grace, on_line=on_line, keep=progress.is_mark)
     command = Command(argv=argv)
     try:
         with process:
@@ -141,7 +149,8 @@ def _once(
     kept = _memory_kept(before, gpu_memory) if process.pid else {}
     left = process.left + (() if port_is_free(port) else (f"port {port}",))
     text = process.output.text()
-    diagnosis = triage_lines(_own_lines(runtime, text, plan.until), name="load")
+    lines = text.splitlines()
+    diagnosis = triage_lines(lines, name="load")
     measured = Measured(
         runtime=runtime,
         version=diagnosis.reading.version,
@@ -152,9 +161,9 @@ def _once(
         until=plan.until,
         reached=progress.stage,
         ending=run.ending,
-        end=process.end if run.ending == "died" else None,
+        end=process.end,
         phases=progress.times(at, run.ending == "reached") if process.pid else (),
-        figures=(*diagnosis.reading.figures, *run.figures),
+        figures=(*figures_of_log(runtime, lines, plan.until, diagnosis.reading), *run.figures),
         silent_seconds=round(silent, 1),
         timeout=plan.timeout,
         tail=process.output.last(TAIL),
@@ -193,10 +202,10 @@ def _watch(
     while True:
         process.wait(POLL)
         teller.tell()
+        if STAGES.index(progress.stage) >= wanted:
+            return
         if not process.running():
             run.ending = "died"
-            return
-        if STAGES.index(progress.stage) >= wanted:
             return
         if process.seconds() > plan.timeout:
             run.ending = "timed out"
@@ -210,8 +219,9 @@ def _watch(
             _inquire(client, run)
             if plan.until == "ready":
                 return
-            _first_token(process, progress, client, plan, run)
+            progress.begin("first token", process.seconds())
             teller.tell()
+            _first_token(process, progress, client, plan, run)
             return
 
 
@@ -244,7 +254,6 @@ def _inquire(client: Client, run: _Run) -> None:
 
 
 def _first_token(process: Process, progress: Progress, client: Client, plan: Plan, run: _Run) -> None:
-    progress.begin("first token", process.seconds())
     listed = client.get("/v1/models").json()
     data: Any = listed.get("data") if isinstance(listed, dict) else None
     model = data[0].get("id") if isinstance(data, list) and data and isinstance(data[0], dict) else None
@@ -279,20 +288,6 @@ def _memory_kept(before: dict[str, int], gpu_memory: GpuMemory) -> dict[str, int
                 return kept
             time.sleep(0.5)
     return {}
-
-
-def _own_lines(runtime: str, text: str, until: Stage) -> list[str]:
-    """The lines that tell of the wanted context: llama.cpp sizes one without allocating before the real one."""
-    lines = text.splitlines()
-    if runtime != "llamacpp" or until == "plan":
-        return lines
-    progress = Progress(runtime)
-    for number, line in enumerate(lines):
-        progress.feed(Line(0.0, line))
-        if progress.current.name == "weights":
-            silenced = [found for found in lines[:number] if "buffer size" not in found and "size =" not in found]
-            return silenced + lines[number:]
-    return lines
 
 
 def _refused(measured: Measured, text: str, without: tuple[str, ...]) -> _Refused | None:
