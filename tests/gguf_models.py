@@ -35,3 +35,11 @@ def measured_model(name: str) -> Model:
     if name.startswith("tiny-"):
         return describe(read_gguf(tiny_file(name.removeprefix("tiny-"))))
     return describe(msgspec.json.decode((DATA / f"{name}.source.json").read_bytes(), type=ModelSource))
+
+
+@lru_cache(maxsize=64)
+def hollow_model(name: str) -> Model:
+    """A model of real widths, by its name in make_gguf; the file is sparse and takes a few MiB."""
+    path = Path(_folder().name) / f"hollow-{name}.gguf"
+    write_model(name, str(path), hollow=True)
+    return describe(read_gguf(path))

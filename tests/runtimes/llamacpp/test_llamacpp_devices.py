@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from gguf_models import measured_model
-from llmdoctor_core import runtimes
-from llmdoctor_core.facts import Forecast, Gpu, Gpus, LaunchRequest, Model
+from gguf_models import DATA, measured_model
+from llamacpp_launches import TWO, forecast
 
-DATA = Path(__file__).parents[2] / "data"
 ROWS = json.loads((DATA / "llamacpp-devices-b10434.json").read_text())
-TWO = Gpus(
-    devices=tuple(
-        Gpu(index=number, visible_as=number, name="stand-in", memory_total=8 << 30, memory_free=8 << 30)
-        for number in range(2)
-    )
-)
-
-
-def forecast(model: Model, *arguments: str) -> Forecast:
-    request = LaunchRequest(runtime="llamacpp", argv=("llama-server", *arguments), version="b10434")
-    runtime = runtimes.runtime("llamacpp")
-    return runtime.forecast(runtime.resolve(request, model, TWO), model, TWO, None, None)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['model']} {' '.join(row['args'])}")
 def test_buffers_are_where_the_server_put_them(row: dict[str, object]) -> None:
-    made = forecast(measured_model(row["model"]), "-c", "4096", "-np", "1", "-fit", "off", *row["args"])
+    made = forecast(
+        measured_model(row["model"]), "-c", "4096", "-np", "1", "-fit", "off", *row["args"], build="b10434", gpus=TWO
+    )
     printed: dict[tuple[str, str], float] = {}
     for kind, device, size in row["buffers"]:
         kind = "cache" if kind in ("KV", "RS") else kind

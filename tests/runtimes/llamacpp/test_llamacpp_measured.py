@@ -3,41 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from gguf_models import measured_model
-from llmdoctor_core import runtimes
-from llmdoctor_core.facts import Forecast, LaunchRequest
+from gguf_models import DATA, measured_model
+from llamacpp_launches import forecast, typed
 from make_gguf import SPECS
-
-DATA = Path(__file__).parents[2] / "data"
-FLAGS = {
-    "c": "-c", "np": "-np", "ctk": "-ctk", "ctv": "-ctv", "ub": "-ub", "b": "-b", "fa": "-fa",
-    "per_slot": "--kv-unified-per-slot",
-}  # fmt: skip
-BARE = {"swa_full": "--swa-full", "kvu": "--kv-unified"}
-
-
-def arguments(flags: dict[str, object]) -> tuple[str, ...]:
-    """The flags of a measurement as they were typed; warm-up and repacking were off in all of them."""
-    typed = ["llama-server", "--no-warmup", "-nr"]
-    for name, value in flags.items():
-        if name == "fit":
-            typed += ["-fit", "on" if value else "off"]
-        elif name in BARE:
-            typed += [BARE[name]]
-        else:
-            typed += [FLAGS[name], str(value)]
-    return tuple(typed)
-
-
-def forecast(name: str, flags: dict[str, object], build: str) -> Forecast:
-    request = LaunchRequest(runtime="llamacpp", argv=arguments(flags), version=build)
-    runtime = runtimes.runtime("llamacpp")
-    described = measured_model(name)
-    return runtime.forecast(runtime.resolve(request, described, None), described, None, None, None)
 
 
 def measured() -> list[pytest.param]:
@@ -50,7 +21,7 @@ def measured() -> list[pytest.param]:
 
 @pytest.mark.parametrize(("build", "row"), measured())
 def test_forecast_is_what_the_server_printed(build: int, row: dict[str, object]) -> None:
-    made = forecast(row["model"], row["flags"], f"b{build}")
+    made = forecast(measured_model(row["model"]), *typed(row["flags"]), build=f"b{build}")
     if row["status"] != "ready":
         assert made.refused is not None, "the build of that time did not know the flag and stopped"
         assert made.refused.code == "ARG901"

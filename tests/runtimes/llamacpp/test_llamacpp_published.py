@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from llmdoctor_core import runtimes
-from llmdoctor_core.facts import Forecast, LaunchRequest, Model, ModelSource
+from gguf_models import tiny_file
+from llamacpp_launches import forecast
+from llmdoctor_core.facts import Model, ModelSource
 from llmdoctor_core.models import describe
 from llmdoctor_core.models.gguf import read_gguf
-from make_gguf import write_model
 
 TESTS = Path(__file__).parents[2]
 CONFIGS = {
@@ -34,17 +34,10 @@ def from_config(name: str) -> Model:
     return describe(ModelSource(name=name, origin="folder", where=name, config=config))
 
 
-def forecast(model: Model, *arguments: str, build: str = "b11434") -> Forecast:
-    request = LaunchRequest(runtime="llamacpp", argv=("llama-server", *arguments), version=build)
-    runtime = runtimes.runtime("llamacpp")
-    return runtime.forecast(runtime.resolve(request, model, None), model, None, None, None)
-
-
 @pytest.mark.parametrize("row", published(), ids=lambda row: "-".join(str(v) for v in row.values())[:60])
-def test_published_figure(row: dict[str, Any], tmp_path: Path) -> None:
+def test_published_figure(row: dict[str, Any]) -> None:
     if row.get("expanded_mla"):
-        write_model("dsv2-lite-expanded", str(tmp_path / "expanded.gguf"))
-        model = describe(read_gguf(tmp_path / "expanded.gguf"))
+        model = describe(read_gguf(tiny_file("dsv2-lite-expanded")))
     else:
         model = from_config(CONFIGS[row["model"]])
     kind = row.get("cache_type", "f16")

@@ -24,9 +24,7 @@ _CACHE = re.compile(
     r"size = +(\d+\.\d+) MiB \( *(\d+) cells, +(\d+) layers, +(\d+)(?:/(\d+))? seqs\), "
     r"K \((\w+)\): +(\d+\.\d+) MiB, V \((\w+)\): +(\d+\.\d+) MiB"
 )
-_OLD_CACHE = re.compile(
-    r"KV self size += +(\d+\.\d+) MiB, K \((\w+)\): +(\d+\.\d+) MiB, V \((\w+)\): +(\d+\.\d+) MiB"
-)
+_OLD_CACHE = re.compile(r"KV self size += +(\d+\.\d+) MiB, K \((\w+)\): +(\d+\.\d+) MiB, V \((\w+)\): +(\d+\.\d+) MiB")
 _STATE = re.compile(
     r"size = +(\d+\.\d+) MiB \( *(\d+) cells, +(\d+) layers, +(\d+) seqs(?: +(\d+) rs_seq)?\), "
     r"R \(f32\): +(\d+\.\d+) MiB, S \(f32\): +(\d+\.\d+) MiB"
@@ -45,7 +43,8 @@ _FITTED = re.compile(
 _READY = re.compile(r"(?:server is )?listening on https?://|main: server is listening")
 _ERROR = re.compile(
     r"(?i)\berror\b|failed to|unknown (?:model architecture|pre-tokenizer)|GGML_ASSERT|unable to allocate|"
-    r"out of memory|cudaMalloc failed|invalid argument|not within the file bounds|requires flash_attn|does not divide n_embd_head"
+    r"out of memory|cudaMalloc failed|invalid argument|not within the file bounds|"
+    r"requires flash_attn|does not divide n_embd_head"
 )
 
 
@@ -86,7 +85,7 @@ class Buffer(Struct, frozen=True, kw_only=True):
 
 
 class ServerLog(Struct, frozen=True, kw_only=True):
-    """What a llama-server said of its start. None and empty for what it did not say: the default verbosity hides much."""
+    """What a llama-server said of its start. None and empty for what it did not say: by default it hides much."""
 
     build: int | None = None
     model: str | None = None

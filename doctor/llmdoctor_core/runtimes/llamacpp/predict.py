@@ -172,7 +172,7 @@ def _device(
     types: Types,
     spread: Split,
     buffers: ModelBuffers | None,
-    compute: Estimate | None,
+    compute: Estimate,
     build: int,
     vocabulary: int = 0,
 ) -> DeviceMemory:
@@ -189,8 +189,7 @@ def _device(
     certainty: dict[str, Certainty] = {"cache": "exact"}
     if weights is not None and buffers is not None:
         certainty["weights"] = "exact" if buffers.exact else Estimate(low=0, high=model_bytes(buffers), why=buffers.why)
-    if compute is not None:
-        certainty["activations"] = compute
+    certainty["activations"] = compute
     total = gpu.memory_total if gpu else None
     budget = gpu.memory_free if gpu and gpu.memory_free is not None else total
     return DeviceMemory(
@@ -199,7 +198,7 @@ def _device(
         total=total,
         budget=budget,
         weights=weights,
-        activations=None if compute is None else int((compute.low + compute.high) / 2),
+        activations=int((compute.low + compute.high) / 2),
         graphs=None,
         other=vocabulary * setting.slots * caches.F32 if number == HOST else 0,
         cache=held,
