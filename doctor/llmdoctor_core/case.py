@@ -13,6 +13,7 @@ from . import __version__
 from .errors import InputError
 from .facts import (
     BrokenInterpreter,
+    Calibration,
     Container,
     CudaToolkits,
     DraftSource,
@@ -61,6 +62,7 @@ class Case(Struct, frozen=True, kw_only=True, omit_defaults=True):
     environment: Environment | Unavailable = NOT_LOOKED
     network: Network | Unavailable = NOT_LOOKED
     measured: Measured | Unavailable = NOT_LOOKED
+    calibration: Calibration | Unavailable = NOT_LOOKED
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,19 @@ from typing import TypeVar, cast
 from . import models, runtimes
 from .case import Case, observed
 from .errors import InputError
-from .facts import Draft, DraftSource, Fact, Forecast, Gpus, Launch, LaunchRequest, Model, ModelSource, Unavailable
+from .facts import (
+    Calibration,
+    Draft,
+    DraftSource,
+    Fact,
+    Forecast,
+    Gpus,
+    Launch,
+    LaunchRequest,
+    Model,
+    ModelSource,
+    Unavailable,
+)
 
 F = TypeVar("F", bound=Fact)
 
@@ -83,11 +95,20 @@ def _forecast(facts: Facts) -> Fact:
     assert isinstance(request, LaunchRequest)
     assert isinstance(launch, Launch)
     assert isinstance(model, Model)
-    draft = facts.optional(Draft)
+    draft, gpus, calibration = facts.optional(Draft), facts.optional(Gpus), facts.optional(Calibration)
+    runtime = runtimes.runtime(launch.runtime)
+
+    def forecast_for(pool: int | None) -> Forecast:
+        return runtime.forecast(launch, model, gpus, draft.model if draft else None, pool)
+
     try:
-        return runtimes.runtime(launch.runtime).forecast(
-            launch, model, facts.optional(Gpus), draft.model if draft else None, request.kv_memory
-        )
+        forecast = forecast_for(request.kv_memory)
+        if calibration is None:
+            return forecast
+        from .load.calibration import apply, key_of
+
+        again = forecast_for if request.kv_memory is None else None
+        return apply(forecast, key_of(launch, model, gpus), calibration.entries, again)
     except InputError as error:
         return Unavailable(reason=str(error))
 

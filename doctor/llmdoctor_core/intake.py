@@ -17,6 +17,7 @@ from .case import Case
 from .deploy import Deployment, Word
 from .errors import InputError
 from .facts import (
+    Calibration,
     Container,
     DraftSource,
     Gpu,
@@ -108,8 +109,18 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
         ),
         model=_model(reference, intake, environ),
         draft=_draft(draft, intake, environ),
+        calibration=_calibration(name, intake, file),
         **observed,
     )
+
+
+def _calibration(runtime: str, intake: Intake, file: str | None) -> Calibration | Unavailable:
+    """What loads on this host have measured: it holds for this host's GPUs alone."""
+    if intake.gpu or file:
+        return Unavailable(reason="the launch is not for this host", permanent=True)
+    from .load.calibration import observe as measured_here
+
+    return measured_here(runtime)
 
 
 def _no_runtime(argv: tuple[str, ...]) -> str:

@@ -1,6 +1,7 @@
 """Typed facts: everything llmdoctor knows about one intended launch is one of these."""
 
 from .base import Fact, Unavailable
+from .calibration import Calibration, CalibrationEntry, CalibrationKey
 from .forecast import (
     CacheForecast,
     CachePart,
@@ -74,6 +75,9 @@ __all__ = [
     "CacheDirectory",
     "CacheForecast",
     "CachePart",
+    "Calibration",
+    "CalibrationEntry",
+    "CalibrationKey",
     "Certainty",
     "ChunkedLocal",
     "Compressed",

@@ -10,13 +10,24 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from llmdoctor_core.facts import DeviceMemory, Estimate, Forecast, Gpus, Launch, Measured, Model
+from llmdoctor_core.facts import (
+    Calibration,
+    CalibrationEntry,
+    CalibrationKey,
+    DeviceMemory,
+    Estimate,
+    Forecast,
+    Gpus,
+    Launch,
+    Measured,
+    Model,
+    Unavailable,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,33 +42,11 @@ SPREAD = 0.05
 published (vLLM 0.19.0, Llama-3.1-8B on an H100) leave the same 58.11 GiB four times."""
 
 
-class Key(Struct, frozen=True, kw_only=True):
-    """What two launches must share for the overheads of one to hold for the other."""
-
-    runtime: str
-    version: str
-    architecture: str
-    model: str
-    """Hidden size, layers and bytes of the weights, as text: architectures come in sizes."""
-    gpu: str
-    arguments: dict[str, Any]
-
-
-class Entry(Struct, frozen=True, kw_only=True):
-    """One measurement: bytes by overhead and device, and when it was made (UTC, ISO 8601)."""
-
-    key: Key
-    measured_at: str
-    overheads: dict[str, int]
-    """``activations`` or ``activations@1`` for device 1, to bytes."""
-    ready_seconds: float | None = None
-
-
 class Store(Struct, frozen=True, kw_only=True):
     """All measurements of this host."""
 
     format_version: int = FORMAT_VERSION
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[CalibrationEntry, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -66,11 +55,11 @@ def _table() -> dict[str, dict[str, list[str]]]:
     return tomllib.loads(text)
 
 
-def key_of(launch: Launch, model: Model, gpus: Gpus | None, version: str | None = None) -> Key:
+def key_of(launch: Launch, model: Model, gpus: Gpus | None, version: str | None = None) -> CalibrationKey:
     """The key of a launch. ``version`` is the one that really ran, where a load tells it."""
     names = _table().get(launch.runtime, {}).get("arguments", [])
     devices = sorted(gpu.name for gpu in gpus.visible) if gpus else []
-    return Key(
+    return CalibrationKey(
         runtime=launch.runtime,
         version=version or launch.version,
         architecture=model.architecture,
@@ -80,7 +69,7 @@ def key_of(launch: Launch, model: Model, gpus: Gpus | None, version: str | None 
     )
 
 
-def entry_of(measured: Measured, launch: Launch, model: Model, gpus: Gpus | None) -> Entry | None:
+def entry_of(measured: Measured, launch: Launch, model: Model, gpus: Gpus | None) -> CalibrationEntry | None:
     """What a load teaches; None where it measured no overhead (it died before, or its release prints none).
 
     A weightless load is none either: nothing was quantised, repacked or run as it will be.
@@ -97,7 +86,7 @@ def entry_of(measured: Measured, launch: Launch, model: Model, gpus: Gpus | None
     if not overheads:
         return None
     ready = measured.figure("ready_seconds")
-    return Entry(
+    return CalibrationEntry(
         key=key_of(launch, model, gpus, measured.version),
         measured_at=measured.started_at,
         overheads=overheads,
@@ -107,8 +96,8 @@ def entry_of(measured: Measured, launch: Launch, model: Model, gpus: Gpus | None
 
 def apply(
     forecast: Forecast,
-    key: Key,
-    store: Store,
+    key: CalibrationKey,
+    entries: Sequence[CalibrationEntry],
     again: Callable[[int], Forecast] | None = None,
 ) -> Forecast:
     """The forecast with this host's measurements in place of estimates, marked with their date; else as it was.
@@ -116,7 +105,7 @@ def apply(
     ``again`` forecasts the same launch for a KV pool of that many bytes: it is asked where the measurements move the
     pool (vLLM), so that blocks, tokens and concurrency follow by the runtime's own arithmetic.
     """
-    entry = find(store, key)
+    entry = find(entries, key)
     if entry is None or not forecast.memory:
         return forecast
     memory = tuple(_measured_device(device, entry) for device in forecast.memory)
@@ -145,7 +134,7 @@ def apply(
     return replace(changed, cache=moved)
 
 
-def _measured_device(device: DeviceMemory, entry: Entry) -> DeviceMemory:
+def _measured_device(device: DeviceMemory, entry: CalibrationEntry) -> DeviceMemory:
     """One device with the measured overheads; the cache takes what they leave, within the same budget."""
     certainty = dict(device.certainty)
     values: dict[str, int] = {}
@@ -173,16 +162,22 @@ def _measured_device(device: DeviceMemory, entry: Entry) -> DeviceMemory:
     return replace(device, certainty=certainty, **values)
 
 
-def _overhead(entry: Entry, name: str, device: DeviceMemory) -> int | None:
+def _overhead(entry: CalibrationEntry, name: str, device: DeviceMemory) -> int | None:
     for key in (f"{name}@{device.device}", f"{name}@{device.name}", name):
         if key in entry.overheads:
             return entry.overheads[key]
     return None
 
 
-def find(store: Store, key: Key) -> Entry | None:
+def find(entries: Sequence[CalibrationEntry], key: CalibrationKey) -> CalibrationEntry | None:
     """The newest measurement under that key."""
-    return max((entry for entry in store.entries if entry.key == key), key=lambda e: e.measured_at, default=None)
+    return max((entry for entry in entries if entry.key == key), key=lambda e: e.measured_at, default=None)
+
+
+def observe(runtime: str, file: Path | None = None) -> Calibration | Unavailable:
+    """The fact of a case: what was measured on this host of that runtime."""
+    entries = tuple(entry for entry in read(file).entries if entry.key.runtime == runtime)
+    return Calibration(entries=entries) if entries else Unavailable(reason="no load was measured on this host yet")
 
 
 def path() -> Path:
@@ -201,14 +196,14 @@ def read(file: Path | None = None) -> Store:
     return store if store.format_version == FORMAT_VERSION else Store()
 
 
-def add(entry: Entry, file: Path | None = None) -> None:
+def add(entry: CalibrationEntry, file: Path | None = None) -> None:
     """Keep a measurement, in place of an older one under the same key. A host without a writable state keeps none."""
     file = file or path()
     others = [other for other in read(file).entries if other.key != entry.key]
     _write(Store(entries=(*others, entry)[-KEPT:]), file)
 
 
-def clear(file: Path | None = None, keep: Callable[[Entry], bool] = lambda _entry: False) -> int:
+def clear(file: Path | None = None, keep: Callable[[CalibrationEntry], bool] = lambda _entry: False) -> int:
     """Forget measurements (all but those to ``keep``); gives how many."""
     file = file or path()
     entries = read(file).entries
@@ -232,7 +227,7 @@ def _write(store: Store, file: Path) -> None:
             raise
 
 
-def described(entries: Sequence[Entry]) -> list[str]:
+def described(entries: Sequence[CalibrationEntry]) -> list[str]:
     """One line an entry, for people."""
     from llmdoctor_core.units import gib
 

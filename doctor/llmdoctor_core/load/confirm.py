@@ -14,7 +14,7 @@ from llmdoctor_core.case import Case
 from llmdoctor_core.derive import Facts
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import (
-    Draft,
+    CalibrationEntry,
     Forecast,
     Gpus,
     Launch,
@@ -26,7 +26,6 @@ from llmdoctor_core.facts import (
     Unavailable,
 )
 from llmdoctor_core.finding import Finding, Outcome
-from llmdoctor_core.runtimes import runtime
 from llmdoctor_core.triage import findings as triage_findings
 
 from . import calibration
@@ -45,7 +44,7 @@ class Confirmation(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     findings: tuple[Finding, ...]
     log: str
-    learnt: calibration.Entry | None = None
+    learnt: CalibrationEntry | None = None
 
 
 def confirm(
@@ -77,8 +76,7 @@ def confirm(
         gpu_memory=lambda: gpu_memory(environment),
         remote_model=_remote(case, argv, environment),
     )
-    measured, launch = loaded.measured, facts.get(Launch)
-    forecast = forecast_of(facts, store)
+    measured, launch, forecast = loaded.measured, facts.get(Launch), facts.get(Forecast)
     rows: tuple[Row, ...] = ()
     if isinstance(forecast, Forecast):
         rows = compare(forecast, measured.figures, circumstances(measured, forecast, launch, facts.get(Gpus)))
@@ -103,24 +101,7 @@ def _gravity(finding: Finding) -> tuple[int, bool]:
     return order.index(finding.outcome), finding.code.startswith("LOAD")
 
 
-def forecast_of(facts: Facts, store: Path | None = None) -> Forecast | Unavailable:
-    """The forecast of the case with what this host has measured of such a launch, where it has."""
-    forecast, launch, model = facts.get(Forecast), facts.get(Launch), facts.get(Model)
-    if isinstance(forecast, Unavailable) or isinstance(launch, Unavailable) or isinstance(model, Unavailable):
-        return forecast
-    request, gpus, draft = facts.optional(LaunchRequest), facts.optional(Gpus), facts.optional(Draft)
-    if gpus is not None and gpus.assumed:
-        return forecast
-
-    def again(pool: int) -> Forecast:
-        return runtime(launch.runtime).forecast(launch, model, gpus, draft.model if draft else None, pool)
-
-    fixed = request is not None and request.kv_memory is not None
-    key = calibration.key_of(launch, model, gpus)
-    return calibration.apply(forecast, key, calibration.read(store), None if fixed else again)
-
-
-def _learn(facts: Facts, measured: Measured, store: Path | None) -> calibration.Entry | None:
+def _learn(facts: Facts, measured: Measured, store: Path | None) -> CalibrationEntry | None:
     launch, model = facts.get(Launch), facts.get(Model)
     if isinstance(launch, Unavailable) or isinstance(model, Unavailable):
         return None
