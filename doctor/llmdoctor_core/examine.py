@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from msgspec import Struct
@@ -80,14 +80,13 @@ def matches(selector: str, code: str, name: str) -> bool:
     return selector == name or code.startswith(selector.upper().rstrip("*"))
 
 
-def known_selectors(selectors: Iterable[str], checks: Iterable[Check]) -> None:
-    """Raises InputError for a selector that no check answers to, with the nearest."""
-    known = tuple(checks)
+def known_selectors(selectors: Iterable[str], conditions: Mapping[str, str]) -> None:
+    """Raises InputError for a selector that no condition (code to name) answers to, with the nearest."""
     for selector in selectors:
-        if not any(matches(selector, check.code, check.name) for check in known):
-            names = [word for check in known for word in (check.code, check.name)]
+        if not any(matches(selector, code, name) for code, name in conditions.items()):
+            names = [word for condition in conditions.items() for word in condition]
             near = get_close_matches(selector, names, n=3) or get_close_matches(selector.upper(), names, n=3)
-            raise InputError(f"no check {selector!r}" + (f"; near are {', '.join(near)}" if near else ""))
+            raise InputError(f"no condition {selector!r}" + (f"; near are {', '.join(near)}" if near else ""))
 
 
 def examine(
@@ -110,7 +109,7 @@ def examine(
     places = request.places if request else {}
     for check in chosen:
         began = time.perf_counter()
-        findings += [_suppressed(_placed(found, places), policy) for found in run(check, facts)]
+        findings += [suppressed(_placed(found, places), policy) for found in run(check, facts)]
         seconds[check.code] = time.perf_counter() - began
     forecast, launch = facts.get(Forecast), facts.get(Launch)
     findings += [_crashed(what, how) for what, how in facts.crashes.items()]
@@ -178,7 +177,8 @@ def _placed(finding: Finding, places: dict[str, Place]) -> Finding:
     return replace(finding, where=place or places.get("launch", finding.where))
 
 
-def _suppressed(finding: Finding, policy: Policy) -> Finding:
+def suppressed(finding: Finding, policy: Policy) -> Finding:
+    """The finding, marked with the reason where the policy ignores it or has it in the baseline."""
     if finding.outcome not in (Outcome.WARN, Outcome.FAIL):
         return finding
     for selector, reason in policy.ignore.items():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from .case import Case
-from .examine import Examination, Exit
+from .examine import Examination, Policy, exit_code, suppressed
 from .facts import Gpus, LaunchRequest, Links, ModelSource, NvidiaDriver, TargetEnvironment, Unavailable
 from .finding import Finding, fail, seen
 
@@ -61,19 +63,19 @@ MUST_AGREE: dict[str, Callable[[Case], str | None]] = {
 """What the ranks of one server (tensor parallel x pipeline parallel over nodes) must have alike."""
 
 
-def joined(cases: dict[str, Case]) -> Examination:
+def joined(cases: dict[str, Case], policy: Policy) -> Examination:
     """The hosts as one server: an examination of what must be alike."""
-    findings = disagreements(cases)
+    findings = tuple(suppressed(finding, policy) for finding in disagreements(cases))
     together = Unavailable(reason="the hosts are examined one by one above", permanent=True)
-    return Examination(
+    examination = Examination(
         case=Case(),
         name=f"{len(cases)} hosts as one server",
-        findings=tuple(findings),
+        findings=findings,
         forecast=together,
         launch=together,
         checks=((CODE, NAME),),
-        exit_code=int(Exit.FINDINGS if findings else Exit.OK),
     )
+    return replace(examination, exit_code=int(exit_code(examination, policy)))
 
 
 def disagreements(cases: dict[str, Case]) -> list[Finding]:

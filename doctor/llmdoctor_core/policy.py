@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,16 @@ KEYS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def policy_from(flags: dict[str, Any], checks: Iterable[Check], folder: Path = Path()) -> Policy:
+def policy_from(
+    flags: dict[str, Any], checks: Iterable[Check], conditions: Mapping[str, str], folder: Path = Path()
+) -> Policy:
     """The policy of flags over the config file over defaults. Raises InputError for what names nothing known."""
     known = tuple(checks)
     config = read_config(flags.get("config_file"), folder)
     ignored = dict(config.get("ignore", {})) | dict(entry.partition("=")[::2] for entry in flags["ignore"])
     select = tuple(flags["select"] or config.get("select", ()))
     require = tuple(flags["require"] or config.get("require", ()))
-    known_selectors((*select, *ignored, *require), known)
+    known_selectors((*select, *ignored, *require), {**conditions, **{check.code: check.name for check in known}})
     profile = flags["profile"] or config.get("profile", "preflight")
     profiles = {name for check in known for name in check.profiles}
     if profile not in profiles:

@@ -58,7 +58,7 @@ def command(**given: Any) -> int:
     if several and given["case_files"]:
         from llmdoctor_core.fleet import joined
 
-        examinations.append(joined(cases))
+        examinations.append(joined(cases, policy))
     for render, path in renderers:
         options.write(path, render(examinations, _view(given, path, loaded.packages)))
     return worst(examination.exit_code for examination in examinations)
@@ -82,8 +82,9 @@ def _cases(given: dict[str, Any]) -> dict[str, Case]:
 
 def _policy(given: dict[str, Any], loaded: Any) -> Policy:
     from llmdoctor_core.policy import policy_from
+    from llmdoctor_core.text import conditions
 
-    return policy_from(given, loaded.checks)
+    return policy_from(given, loaded.checks, conditions(loaded.packages))
 
 
 def _target(report: str) -> tuple[str, str]:
