@@ -25,16 +25,15 @@ def evaluate(path: Path) -> tuple[Counter[str], list[str]]:
         if not report["log_lines"]:
             counts["without a log line"] += 1
             continue
-        answers = [condition.code for condition in triage_lines(report["log_lines"]).conditions]
+        answers = triage_lines(report["log_lines"]).candidates
         expected = set(report["expected"])
         counts["reports"] += 1
         counts["first"] += bool(expected.intersection(answers[:1]))
         counts["third"] += bool(expected.intersection(answers[:3]))
         if not expected.intersection(answers[:1]):
-            misses.append(
-                f"{report['id']}: expected {' or '.join(report['expected'])}, answered {', '.join(answers[:3]) or 'nothing'}"
-                f"\n    {report['log_lines'][0][:140]}"
-            )
+            answered = ", ".join(answers[:3]) or "nothing"
+            misses.append(f"{report['id']}: expected {' or '.join(report['expected'])}, answered {answered}")
+            misses.append(f"    {report['log_lines'][0][:140]}")
     return counts, misses
 
 
@@ -44,7 +43,7 @@ def main(path: str) -> int:
     print(f"{total} reports with a log line ({counts['without a log line']} without one left out)")
     print(f"first answer right: {counts['first']} ({counts['first'] / total:.1%})")
     print(f"right among the first three: {counts['third']} ({counts['third'] / total:.1%})")
-    print(f"\n{len(misses)} misses of the first answer:")
+    print(f"\n{len(misses) // 2} misses of the first answer:")
     print("\n".join(misses))
     return 0
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
+from llmdoctor_core.bundle import is_bundle, open_log, read_bundle
+from llmdoctor_core.errors import InputError
+
+from .case import case_from
 from .diagnosis import Condition, Diagnosis, LogLine, findings
 from .judge import Judge, Watch
 from .reading import Reading
@@ -20,6 +24,7 @@ __all__ = [
     "LogLine",
     "Reading",
     "Symptoms",
+    "case_from",
     "findings",
     "symptoms",
     "triage",
@@ -38,17 +43,29 @@ def triage(*sources: str | Path | IO[bytes]) -> Diagnosis:
     Several sources are read as one story in the order given. Raises InputError for a source that cannot be read.
     """
     judge = Judge(_watch(None))
-    scans = []
-    for source in sources:
+    scans, names = [], []
+    for source in _unbundled(sources):
         with opened(source) as read:
             scans.append(_read(judge, read, name_of(source)))
-    return _diagnosis(judge, tuple(map(name_of, sources)), scans)
+            names.append(name_of(source))
+    return _diagnosis(judge, tuple(names), scans)
 
 
 def triage_lines(lines: Iterable[str], name: str = "log") -> Diagnosis:
     """Diagnose a log given as lines of text."""
     judge = Judge(_watch(None))
     return _diagnosis(judge, (name,), [_read(judge, of_lines(lines), name)])
+
+
+def _unbundled(sources: tuple[str | Path | IO[bytes], ...]) -> Iterator[str | Path | IO[bytes]]:
+    for source in sources:
+        if isinstance(source, (str, Path)) and str(source) != "-" and is_bundle(Path(source)):
+            bundle = read_bundle(Path(source))
+            if not bundle.logs:
+                raise InputError(f"{source} is a bundle without a log")
+            yield from (open_log(bundle, name) for name in bundle.logs)
+        else:
+            yield source
 
 
 def _read(judge: Judge, read: Read, name: str) -> Scan:

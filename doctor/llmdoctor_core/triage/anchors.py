@@ -29,8 +29,8 @@ def words_of(line: bytes) -> list[bytes]:
 def anchors(pattern: str) -> frozenset[bytes]:
     """Words of which every matching line holds at least one: the best choice that the pattern's literals allow.
 
-    The ends of the pattern and gaps (``.*``, ``.{0,40}``) are taken for ends of words. Raises ValueError where the pattern has no literal word, or
-    only in some of its alternatives.
+    The ends of the pattern and gaps (``.*``, ``.{0,40}``) are taken for ends of words. Raises ValueError where an
+    alternative of the pattern has no literal word.
     """
     try:
         alternatives, _ = _parse(pattern, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from string import Formatter
 
 from msgspec import Struct
 
@@ -31,6 +31,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     says: str
     """One English sentence with ``{parameters}``."""
     params: dict[str, str] = {}
+    """The values that the sentence names, and others that the lines told."""
     do: str = ""
     next: str = ""
     also: tuple[str, ...] = ()
@@ -41,7 +42,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     @property
     def message(self) -> str:
         """The sentence with its parameters filled in."""
-        return fill(self.says, self.params)
+        return self.says.format_map(self.params) if self.params else self.says
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
@@ -62,18 +63,19 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """ERROR findings for symptom files that did not load."""
 
     @property
+    def candidates(self) -> tuple[str, ...]:
+        """Codes in the order of their likelihood: those shown, then what the first could be as well."""
+        also = self.conditions[0].also if self.conditions else ()
+        return tuple(dict.fromkeys([*(condition.code for condition in self.conditions), *also]))
+
+    @property
     def first(self) -> Condition | None:
         return self.conditions[0] if self.conditions else None
 
 
-def fill(sentence: str, params: dict[str, str]) -> str:
-    """The sentence with the parameters it names; one that is not known stays a dash."""
-    return sentence.format_map(_Dashes(params)) if "{" in sentence else sentence
-
-
-class _Dashes(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return "-"
+def placeholders(sentence: str) -> tuple[str, ...]:
+    """The parameters that a sentence names."""
+    return tuple(name for _, name, _, _ in Formatter().parse(sentence) if name)
 
 
 def findings(diagnosis: Diagnosis, remedies: dict[str, str | None] | None = None) -> tuple[Finding, ...]:
@@ -81,14 +83,15 @@ def findings(diagnosis: Diagnosis, remedies: dict[str, str | None] | None = None
     remedies = remedies or {}
     found = []
     for condition in diagnosis.conditions:
-        sentence = condition.says + (f". {condition.do}" if condition.do else "")
+        named = set(placeholders(condition.says))
+        advice = condition.do.replace("{", "{{").replace("}", "}}") if named else condition.do
         found.append(
             Finding(
                 outcome=Outcome.WARN if condition.rank == "warning" else Outcome.FAIL,
                 code=condition.code,
                 name=condition.name,
-                message_id=sentence,
-                params=_Dashes(condition.params) if "{" in sentence else {},
+                message_id=condition.says + (f". {advice}" if advice else ""),
+                params={name: condition.params[name] for name in named},
                 evidence=tuple(
                     Evidence(fact=line.process or "log", value=line.text, source=f"{line.source}:{line.number}")
                     for line in condition.evidence

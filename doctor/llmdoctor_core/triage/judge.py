@@ -9,7 +9,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from .anchors import anchors, words_of
-from .diagnosis import Condition, LogLine
+from .diagnosis import Condition, LogLine, placeholders
 from .lines import Line, messages
 from .reading import Reader
 from .signatures import CONFIDENCES, RANKS, About, Milestone, Signature, Symptoms
@@ -20,7 +20,6 @@ EXCEPTIONS = 6
 AT_END = 40
 """How near the end of the log a line must be to tell where it stopped."""
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)\b(?::|$)")
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^\s*File \"|^\s+")
 _QUIET = ("INFO", "WARNING", "DEBUG")
 
 
@@ -88,7 +87,7 @@ class Judge:
         self.reading = watch.reader()
         self._hits: list[Hit] = []
         self._passed: dict[str, int] = {}
-        self._exceptions: list[tuple[LogLine, int, bool]] = []
+        self._exceptions: list[tuple[LogLine, bool]] = []
         self._open_tracebacks: set[str] = set()
         self._offset = 0
         self._counts: dict[tuple[str, str], int] = {}
@@ -123,16 +122,15 @@ class Judge:
             self._counts[key] = self._counts.get(key, 0) + 1
             if self._counts[key] <= EVIDENCE * 4:
                 self._hits.append(Hit(signature, place, params, line.level in _QUIET, order))
-        self._follow_traceback(line, place, order, explained)
+        self._follow_traceback(line, place, explained)
 
-    def _follow_traceback(self, line: Line, place: LogLine, order: int, explained: bool) -> None:
+    def _follow_traceback(self, line: Line, place: LogLine, explained: bool) -> None:
         if "Traceback (most recent call last)" in line.text:
             self._open_tracebacks.add(line.tag)
-        elif line.tag in self._open_tracebacks and not _TRACEBACK.match(line.text):
-            if _EXCEPTION.match(line.text):
-                self._open_tracebacks.discard(line.tag)
-                if len(self._exceptions) < 50:
-                    self._exceptions.append((place, order, explained))
+        elif line.tag in self._open_tracebacks and _EXCEPTION.match(line.text):
+            self._open_tracebacks.discard(line.tag)
+            if len(self._exceptions) < 50:
+                self._exceptions.append((place, explained))
 
     def reached(self) -> str:
         """The last milestone passed."""
@@ -141,7 +139,7 @@ class Judge:
     def unexplained(self) -> tuple[LogLine, ...]:
         """The first exceptions that no signature knows, each text once."""
         first: dict[str, LogLine] = {}
-        for place, _, explained in self._exceptions:
+        for place, explained in self._exceptions:
             if not explained:
                 first.setdefault(place.text, place)
         return tuple(first.values())[:EXCEPTIONS]
@@ -153,11 +151,16 @@ class Judge:
         grouped: dict[str, list[Hit]] = {}
         for hit in sorted(live, key=_claim):
             grouped.setdefault(hit.signature.code, []).append(hit)
-        return tuple(self._condition(hits) for hits in grouped.values())
+        conditions = tuple(self._condition(hits) for hits in grouped.values())
+        told = any(condition.rank in ("cause", "symptom") for condition in conditions)
+        # what says only that something failed elsewhere is noise once it is told what
+        return tuple(condition for condition in conditions if condition.rank != "wrapper" or not told)
 
     def _stands(self, hit: Hit, codes: set[str]) -> bool:
         signature = hit.signature
-        if signature.at_end and (hit.order < self._offset - AT_END or self._anything_worse()):
+        if signature.at_end and (
+            hit.order < max(self._offset - AT_END, *self._passed.values(), 0) or self._anything_worse()
+        ):
             return False
         if signature.needs and not codes.intersection(signature.needs):
             return False
@@ -174,17 +177,19 @@ class Judge:
         evidence: dict[str, LogLine] = {}
         for hit in sorted(hits, key=lambda hit: (RANKS.index(hit.signature.rank) * -1, hit.order)):
             evidence.setdefault(hit.line.text, hit.line)
-        params = {"code": best.code} if "{code}" in about.says else {}
+        params = {"code": best.code}
         for hit in hits:
             params = hit.params | params
+        says = best.says if best.says and params.keys() >= set(placeholders(best.says)) else about.says
+        do = best.do if best.do and params.keys() >= set(placeholders(best.do)) else about.do
         return Condition(
             code=best.code,
             name=self._watch.symptoms.names.get(best.code, best.code.lower()),
             rank=best.rank,
             confidence=best.confidence,
-            says=best.says or about.says,
+            says=says,
             params=params,
-            do=best.do or about.do,
+            do=do.format_map(params) if placeholders(do) else do,
             next=best.next or about.next,
             also=tuple(code for code in (best.also or about.also) if code != best.code),
             evidence=tuple(evidence.values())[:EVIDENCE],

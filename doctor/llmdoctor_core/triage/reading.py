@@ -12,13 +12,20 @@ from msgspec import Struct
 
 from llmdoctor_core.facts import RuntimeName
 from llmdoctor_core.facts.measured import Figure
+from llmdoctor_core.runtimes.llamacpp.log import LogReader as LlamacppLog
+from llmdoctor_core.runtimes.llamacpp.log import ServerLog
 from llmdoctor_core.runtimes.log import LogRow, rows
 from llmdoctor_core.runtimes.vllm import log as vllm_log
 
 from .anchors import anchors, words_of
 
+_LLAMACPP_WORDS = frozenset(
+    b"buffer llama_context llama_kv_cache_init llama_kv_cache llama_kv_cache_unified llama_memory_recurrent n_slots "
+    b"n_ctx n_ctx_slot n_ctx_train offloaded meta load_model build build_info llama_model_loader".split()
+)
+"""What announces a line that llama.cpp's own reader understands."""
+_BUFFERS = {"model": "weights", "KV": "cache", "RS": "state", "compute": "compute", "output": "output"}
 _GGUF_ROW = re.compile(r"llama_model_loader: - kv +\d+: +(\S+) +(\w+(?:\[[^\]]*\])?) += (.*)")
-_GGUF_ANCHOR = "llama_model_loader: - kv"
 _SGLANG_ITEM = re.compile(r"(?:^|, )([a-z_]+)=('[^']*'|\"[^\"]*\"|[^,()\[\]{}]+|\[[^\]]*\])")
 _TYPED = re.compile(
     r"(?:^|[\s'\"/+])((?:\S*/)?llama-server -|python3? -m sglang\.launch_server |sglang serve |trtllm-serve )"
@@ -67,6 +74,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._vllm = vllm_log.VllmLog()
+        self._llamacpp = LlamacppLog()
         self._facts: dict[str, dict[str, str]] = {}
         self._figures: list[tuple[str, Figure]] = []
         self._gguf: dict[str, Any] = {}
@@ -76,7 +84,7 @@ class Reader:
     @classmethod
     def words(cls) -> frozenset[bytes]:
         """The words of which a line that tells something holds one."""
-        return frozenset(_rows()) | _vllm_words() | anchors(_GGUF_ANCHOR) | _TYPED_WORDS
+        return frozenset(_rows()) | _vllm_words() | _LLAMACPP_WORDS | _TYPED_WORDS
 
     def take(self, text: str, where: str) -> None:
         """One message and the place where it stands."""
@@ -95,6 +103,8 @@ class Reader:
                 elif value is not None and row.name not in self._facts.setdefault(row.runtime, {}):
                     self._facts[row.runtime][row.name] = value
                     self._sources.setdefault(row.runtime, where)
+        if not _LLAMACPP_WORDS.isdisjoint(words):
+            self._llamacpp.take(text)
         if b"llama_model_loader" in words and (match := _GGUF_ROW.match(text)):
             self._gguf[match[1]] = _gguf_value(match[2], match[3])
         if not _TYPED_WORDS.isdisjoint(words):
@@ -126,9 +136,10 @@ class Reader:
                 figures=(*vllm.figures, *figures),
                 sources=self._sources,
             )
-        if runtime == "ollama":  # its own lines and those of the llama.cpp inside
-            own = self._facts.get("llamacpp", {}) | own
-            figures += [figure for name, figure in self._figures if name == "llamacpp"]
+        server = self._llamacpp.log() if runtime in ("llamacpp", "ollama") else ServerLog()
+        figures += _llamacpp_figures(server)
+        if server.build is not None and runtime == "llamacpp":
+            own["version"] = str(server.build)
         arguments = _sglang_arguments(own.pop("server_args", "")) if runtime == "sglang" else {}
         argv = self._typed.get(runtime or "", ())
         if not argv and "model_path" in arguments:
@@ -136,7 +147,7 @@ class Reader:
         return Reading(
             runtime=runtime,
             version=own.pop("version", None),
-            model=own.pop("model", None) or (str(arguments["model_path"]) if "model_path" in arguments else None),
+            model=server.model or (str(arguments["model_path"]) if "model_path" in arguments else None),
             argv=argv,
             resolved=arguments,
             facts=own,
@@ -151,13 +162,26 @@ class Reader:
             "ollama": 50 * len(self._facts.get("ollama", {})),
             "sglang": 3 * len(self._facts.get("sglang", {})) + 3 * ("sglang" in self._typed),
             "trtllm": 3 * len(self._facts.get("trtllm", {})) + 3 * ("trtllm" in self._typed),
-            "llamacpp": len(self._facts.get("llamacpp", {})) + bool(self._gguf) + ("llamacpp" in self._typed),
+            "llamacpp": len(self._facts.get("llamacpp", {})) + bool(self._gguf) + 3 * ("llamacpp" in self._typed),
         }
+        server = self._llamacpp.log()
+        counts["llamacpp"] += len(server.buffers) + len(server.settings) + 2 * (server.slots is not None)
         for name, _ in self._figures:
             if name in counts:
                 counts[name] += 1
         best = max(counts, key=lambda name: counts[name])
         return best if counts[best] else None
+
+
+def _llamacpp_figures(log: ServerLog) -> list[Figure]:
+    """The buffers by device, in bytes (two decimals of a MiB are printed), and the lengths in tokens."""
+    step = (1 << 20) / 100
+    figures = [
+        Figure(name=_BUFFERS[buffer.kind], value=float(buffer.bytes), step=step, device=buffer.device)
+        for buffer in log.buffers
+    ]
+    lengths = {"request_tokens": log.settings.get("n_ctx"), "slot_tokens": log.slot_tokens}
+    return figures + [Figure(name=name, value=float(value)) for name, value in lengths.items() if value is not None]
 
 
 def _gguf_value(kind: str, text: str) -> Any:
