@@ -74,6 +74,12 @@ def gpus_from(spec: str) -> Gpus:
     return Gpus(devices=devices, assumed=f"{count} x {row.name} with {row.memory} each ({row.source})")
 
 
+def times(spec: str, count: int | None) -> str:
+    """The spec with a count, where it names none and ``count`` is known (a deployment grants so many)."""
+    row, named = _parsed(spec)
+    return f"{row.name}x{count}" if named == 1 and count is not None and count > 1 else spec
+
+
 def links_from(spec: str) -> Links | Unavailable:
     """How such GPUs are joined where the model alone decides it. Raises InputError as ``gpus_from`` does."""
     row, count = _parsed(spec)

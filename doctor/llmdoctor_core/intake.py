@@ -28,18 +28,12 @@ from .facts import (
     TargetEnvironment,
     Unavailable,
 )
+from .probes.environment import shown, unless_secret
 
 HOST_FACTS = (
     "driver", "links", "toolkits", "jit", "target", "annotations", "system", "container", "environment", "network",
 )  # fmt: skip
 OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
-RELEVANT = (
-    "VLLM_", "LLAMA_", "GGML_", "CUDA_", "NVIDIA_", "NCCL_", "HF_", "HUGGING_FACE_", "TRANSFORMERS_", "FLASHINFER_",
-    "TRITON_", "TORCH", "PYTORCH_", "LMCACHE_", "LM_CACHE_", "UCX_", "RAY_", "OMP_", "SGLANG_", "OLLAMA_",
-    "LD_LIBRARY_PATH", "GLOO_", "MAX_JOBS", "CC", "CXX", "XDG_CACHE_HOME", "HOME",
-)  # fmt: skip
-"""Prefixes of environment variables that a server or its libraries read."""
-SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "CREDENTIALS")
 DOCKER_SHM = 64 << 20
 """/dev/shm of a container started without --shm-size (Docker and Podman reference, `run`)."""
 
@@ -60,6 +54,8 @@ class Intake(Struct, frozen=True, kw_only=True):
     kv_memory: int | None = None
     revision: str | None = None
     offline: bool = False
+    facts: bytes | None = None
+    """What a collector printed on the host that is meant, instead of looking at this one."""
     gpus_only: bool = False
     """Ask this host for its GPUs and nothing else."""
 
@@ -95,7 +91,7 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
         launch=LaunchRequest(
             runtime=name,  # type: ignore[arg-type]  # runtimes.runtime knows it
             argv=without_secrets(found.argv),
-            environment=relevant(environ),
+            environment=shown(environ),
             version=version,
             version_source=version_source,
             entrypoint="llm" if intake.entrypoint == "llm" else "serve",
@@ -105,7 +101,7 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
             places=found.places,
             wrapper=without_secrets(found.wrapper),
             implied=found.implied,
-            variables={name: _unless_secret(name, value) for name, value in found.variables.items()},
+            variables={name: value and unless_secret(name, value) for name, value in found.variables.items()},
         ),
         model=_model(reference, intake, environ),
         draft=_draft(draft, intake, environ),
@@ -131,27 +127,16 @@ def _no_runtime(argv: tuple[str, ...]) -> str:
     return f"no launch given: put the server's command after --, e.g. {example}, or give --runtime ({known})"
 
 
-def relevant(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that matter to serving; values of secrets are not read out."""
-    chosen = {name: value for name, value in sorted(environment.items()) if name.startswith(RELEVANT)}
-    return {name: _unless_secret(name, value) or "" for name, value in chosen.items()}
-
-
-def _unless_secret(name: str, value: str | None) -> str | None:
-    secret = any(word in name.upper().replace("-", "_").split("_") for word in SECRET)
-    return "<set>" if secret and value else value
-
-
 def without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
     """Words of a command, the values of ``--api-key``, ``HF_TOKEN=`` and their like replaced by ``<set>``."""
     kept: list[str] = []
     flag = ""
     for word in words:
         name, equals, value = word.partition("=")
-        if flag and _unless_secret(flag, word) != word:
+        if flag and unless_secret(flag, word) != word:
             kept.append("<set>")
         elif equals:
-            kept.append(f"{name}={_unless_secret(name, value)}")
+            kept.append(f"{name}={unless_secret(name.lstrip('-'), value)}")
         else:
             kept.append(word)
         flag = name.lstrip("-") if word.startswith("-") and not equals else ""
@@ -161,15 +146,24 @@ def without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
 def _observe(found: Deployment, intake: Intake, environ: dict[str, str], file: str | None) -> dict[str, Any]:
     """Facts of the host that are true for this launch; the others say why they were not looked for."""
     facts: dict[str, Any] = {}
-    if file or intake.gpu:
+    if intake.facts is not None:
+        from .observe import from_collector
+
+        facts = from_collector(intake.facts, "--facts")
+    elif file or intake.gpu:
         why = f"the launch is read from {file}" if file else "the GPU was given with --gpu"
         elsewhere = Unavailable(reason=f"{why}: this host was not looked at", permanent=True)
         facts = dict.fromkeys(HOST_FACTS, elsewhere)
         if intake.python:
             facts |= {name: fact for name, fact in _look(found, intake, environ).items() if name in OF_ENVIRONMENT}
-        facts["gpus"] = _granted_gpus(found, intake, elsewhere)
+        facts["gpus"] = _granted_gpus(found, elsewhere)
     else:
         facts = _look(found, intake, environ)
+    if intake.gpu:
+        from .gpu_table import gpus_from, links_from, times
+
+        spec = times(intake.gpu, found.gpus)
+        facts |= {"gpus": gpus_from(spec), "links": links_from(spec)}
     if found.engine in ("docker", "podman", "nerdctl", "kubernetes"):
         why = f"the server runs in the image {found.image}, which was not looked at"
         inside = Unavailable(reason=why, permanent=True)
@@ -207,12 +201,7 @@ def _ports(found: Deployment) -> tuple[tuple[str, int], ...]:
     return ((values["--host"] or "0.0.0.0", int(port)),) if port.isdigit() and 0 < int(port) < 65536 else ()
 
 
-def _granted_gpus(found: Deployment, intake: Intake, elsewhere: Unavailable) -> Gpus | Unavailable:
-    if intake.gpu:
-        from .gpu_table import gpus_from
-
-        many = found.gpus is not None and found.gpus > 1 and "x" not in intake.gpu.rpartition("-")[2].lower()
-        return gpus_from(f"{intake.gpu}x{found.gpus}" if many else intake.gpu)
+def _granted_gpus(found: Deployment, elsewhere: Unavailable) -> Gpus | Unavailable:
     if found.gpus is None:
         return elsewhere
     devices = tuple(Gpu(index=index, name="of unknown kind", visible_as=index) for index in range(found.gpus))

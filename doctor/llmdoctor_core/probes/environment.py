@@ -11,16 +11,34 @@ from .host import Fact, Host, table
 
 
 def probe(host: Host) -> Fact:
-    """The service's variables. The value of a secret is ``<set>``, also where it stands inside another value."""
+    """The service's variables, the names of its secrets, and the folders it writes to."""
+    rows = table("environment.json")
+    secrets = [name for name in sorted(host.environ) if is_secret(name, rows["secret_words"])]
+    return {
+        "fact": "environment",
+        "variables": shown(host.environ),
+        "secrets": secrets,
+        "caches": caches(host, rows["caches"]),
+    }
+
+
+def shown(environ: Mapping[str, str]) -> Dict[str, str]:
+    """The variables that serving reads; a secret is ``<set>``, also where it stands inside another value."""
     rows = table("environment.json")
     prefixes, names = tuple(rows["prefixes"]), set(rows["names"])
-    relevant = {
-        name: value for name, value in sorted(host.environ.items()) if name in names or name.startswith(prefixes)
+    return {
+        name: unless_secret(name, value)
+        for name, value in sorted(environ.items())
+        if name in names or name.startswith(prefixes)
     }
-    secrets = [name for name in sorted(host.environ) if is_secret(name, rows["secret_words"])]
-    tokens = re.compile(rows["secret_values"])
-    shown = {name: "<set>" if name in secrets else without_secrets(value, tokens) for name, value in relevant.items()}
-    return {"fact": "environment", "variables": shown, "secrets": secrets, "caches": caches(host, rows["caches"])}
+
+
+def unless_secret(name: str, value: str) -> str:
+    """The value of a variable or option, ``<set>`` where its name or the value itself says that it is a secret."""
+    rows = table("environment.json")
+    if value and is_secret(name.replace("-", "_"), rows["secret_words"]):
+        return "<set>"
+    return without_secrets(value, re.compile(rows["secret_values"]))
 
 
 def is_secret(name: str, words: List[str]) -> bool:
