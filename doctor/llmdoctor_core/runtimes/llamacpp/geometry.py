@@ -113,6 +113,7 @@ class Geometry(Struct, frozen=True, kw_only=True):
     """Head sizes of all layers, which a quantised cache type's block must divide."""
     widest_value: int = 0
     rollback: bool = False
+    experts: bool = False
     training_length: int | None = None
     converted: bool = False
     """True where the file is not known and these are the caches of a file that today's converter writes."""
@@ -140,13 +141,21 @@ def geometry(model: Model, build: int) -> Geometry:
     slides = architecture in table["sliding"]
     hybrid = architecture in table["recurrent"]
     rule: dict[str, Any] = table["recurrent"].get(architecture, {})
-    builder = _Builder(architecture, slides, keys_only=has(build, "keys only for latent"), hybrid=hybrid)
+    builder = _Builder(
+        architecture,
+        slides,
+        keys_only=has(build, "keys only for latent"),
+        hybrid=hybrid,
+        training=training_length(model),
+    )
     main = [builder.rows(number, layer) for number, layer in enumerate(model.layers)]
     trunk = len(model.layers)
     extra = [builder.rows(trunk + number, layer) for number, layer in enumerate(model.mtp_layers)]
     uncached = all(isinstance(cache, Nothing) for layer in model.layers for cache in layer.caches)
-    caches, late = ((), ()) if uncached else builder.caches(main, always_full=rule.get("rule") != "all")
-    prediction = builder.caches(extra, always_full=True)[0] if extra else ()
+    # DeepSeek V4's window cache spans the prediction layers too (filter_raw of src/llama-kv-cache-dsv4.cpp).
+    kept = main + extra if architecture == "deepseek4" else main
+    caches, late = ((), ()) if uncached else builder.caches(kept, always_full=rule.get("rule") != "all")
+    prediction = builder.caches(extra, always_full=True)[0] if extra and kept is main else ()
     rows = [row for kept in (*main, *extra) for row in kept.attention]
     return Geometry(
         architecture=architecture,
@@ -164,6 +173,7 @@ def geometry(model: Model, build: int) -> Geometry:
         value_heads=frozenset(builder.value_heads),
         widest_value=max((row.value for row in rows), default=0),
         rollback=rule.get("rollback", architecture == "deepseek4"),
+        experts=model.experts > 0,
         training_length=training_length(model),
         converted=model.source.gguf is None,
         notes=tuple(dict.fromkeys(builder.notes)),
@@ -202,8 +212,9 @@ class _Kept(Struct):
 
 
 class _Builder:
-    def __init__(self, architecture: str, slides: bool, *, keys_only: bool, hybrid: bool) -> None:
+    def __init__(self, architecture: str, slides: bool, *, keys_only: bool, hybrid: bool, training: int | None) -> None:
         self.architecture, self.slides, self.keys_only, self.hybrid = architecture, slides, keys_only, hybrid
+        self.training = training
         self.key_heads: set[int] = set()
         self.value_heads: set[int] = set()
         self.notes: list[str] = []
@@ -245,10 +256,11 @@ class _Builder:
         window = cache.window if isinstance(cache, SlidingWindow) else cache.chunk
         if not self.slides:
             kept.full.append(row)
-            self.notes.append(
-                f"the sliding window of {window} is lost: llama.cpp's {self.architecture or 'reader of this model'} "
-                "does not read it and keeps every token"
-            )
+            if self.training is None or window < self.training:
+                self.notes.append(
+                    f"the sliding window of {window} is lost: llama.cpp's {self.architecture} does not read it and "
+                    "keeps every token"
+                )
             return
         kept.sliding.append(row)
         kept.window = architectures()["sliding"][self.architecture].get("forced") or window

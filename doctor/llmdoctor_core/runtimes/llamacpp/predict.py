@@ -28,6 +28,7 @@ from .cache import Attention, States, Types
 from .compute import compute_buffers
 from .context import MAX_SEQUENCES, Context, context
 from .devices import HOST, ModelBuffers, Split, model_buffers, split
+from .fit import Fit, fitted
 from .geometry import Cache, Geometry, architecture_of, geometry, without_rows_of
 
 MIB = 1 << 20
@@ -45,19 +46,125 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
     notes = _notes(launch, model, kept, kv_memory)
     if refused is not None and refused.code in ("GGUF508", "MODEL513", "GGUF503"):
         return Forecast(runtime=runtime, model=identity, cache=None, refused=refused, notes=notes)
-    parts = _attention(launch, kept, setting, types, build)
-    states = caches.states(kept, setting)
     spread = split(launch, kept.all_layers, gpus)
-    memory = _memory(launch, model, kept, setting, types, spread, build)
+    place = Placement(launch, model, kept, types, gpus, build)
+    change = fitted(launch, kept, setting, spread, place.usage, build)
+    if change.context is not None:
+        setting = context(launch, kept, build, change.context[0])
+    if change.gpu_layers is not None:
+        spread = split(launch, kept.all_layers, gpus, change.gpu_layers[0])
+    memory = place.memory(setting, spread)
+    parts = place.attention(setting)
     return Forecast(
         runtime=runtime,
         model=identity,
-        cache=_cache(kept, setting, types, parts, states, build),
+        cache=_cache(kept, setting, types, parts, caches.states(kept, setting), build, change),
         memory=memory,
-        refused=refused,
+        refused=refused or _out_of_memory(memory),
         host=_surprises(launch, kept, setting, types),
-        notes=notes + spread.notes,
+        notes=notes + spread.notes + change.notes,
     )
+
+
+class Placement:
+    """The launch laid out: what its caches and buffers take at a context and a split over the devices."""
+
+    def __init__(
+        self, launch: Launch, model: Model, kept: Geometry, types: Types, gpus: Gpus | None, build: int
+    ) -> None:
+        self.launch, self.model, self.kept, self.types, self.gpus, self.build = launch, model, kept, types, gpus, build
+
+    def attention(self, setting: Context, layers: frozenset[int] | None = None) -> list[Attention]:
+        """All attention caches, the prediction context's last; with ``layers`` the share of one device."""
+        chosen: list[Cache] = [*self.kept.caches, *self.kept.late]
+        if "draft-mtp" in str(self.launch.get("spec_type") or ""):
+            chosen += self.kept.prediction
+        if layers is not None:
+            chosen = [without_rows_of(cache, layers) for cache in chosen]
+        return [
+            caches.attention(
+                cache,
+                setting,
+                self.types,
+                widest_value=self.kept.widest_value,
+                full_window=bool(self.launch.get("swa_full")),
+                build=self.build,
+            )
+            for cache in chosen
+        ]
+
+    def held(self, setting: Context, layers: frozenset[int]) -> int:
+        """Bytes of all caches and states of these layers."""
+        rows = setting.slots * (1 + setting.rollback)
+        states = sum(
+            (state.convolution + state.recurrent) * caches.F32 for state in self.kept.states if state.layer in layers
+        )
+        states += sum(part.row_bytes * len(layers & set(part.layers)) for part in self.kept.compressors)
+        return sum(part.bytes for part in self.attention(setting, layers)) + states * rows
+
+    def memory(self, setting: Context, spread: Split) -> tuple[DeviceMemory, ...]:
+        """Memory of every device and, last, of the host."""
+        buffers = model_buffers(self.launch, self.model, spread, self.kept.layers)
+        compute = compute_buffers(self.launch, self.model, self.kept, setting, self.types, spread, self.build)
+        return tuple(
+            self._device(number, setting, spread, buffers, compute[number])
+            for number in (*range(len(spread.devices)), HOST)
+        )
+
+    def usage(self, total: int | None, gpu_layers: int | None) -> list[tuple[int, int]]:
+        """What --fit measures: bytes that each device is asked for, least and most."""
+        setting = context(self.launch, self.kept, self.build, total)
+        spread = split(self.launch, self.kept.all_layers, self.gpus, gpu_layers)
+        return [_range(row) for row in self.memory(setting, spread) if row.device != HOST]
+
+    def _device(
+        self, number: int, setting: Context, spread: Split, buffers: ModelBuffers | None, compute: Estimate
+    ) -> DeviceMemory:
+        gpu = spread.devices[number] if number != HOST else None
+        certainty: dict[str, Certainty] = {"cache": "exact", "activations": compute}
+        weights = None
+        if buffers is not None:
+            weights = buffers.on_host if number == HOST else buffers.on_device[number]
+            most = buffers.on_host + sum(buffers.on_device)
+            certainty["weights"] = "exact" if buffers.exact else Estimate(low=0, high=most, why=buffers.why)
+        total = gpu.memory_total if gpu else None
+        budget = gpu.memory_free if gpu and gpu.memory_free is not None else total
+        return DeviceMemory(
+            device=number,
+            name="CPU" if gpu is None else f"CUDA{number}",
+            total=total,
+            budget=budget,
+            weights=weights,
+            activations=int((compute.low + compute.high) / 2),
+            graphs=None,
+            other=self.model.vocabulary * setting.slots * caches.F32 if number == HOST else 0,
+            cache=self.held(setting, spread.layers_on(number)),
+            headroom=None if total is None or budget is None else total - budget,
+            certainty=certainty,
+        )
+
+
+def _range(row: DeviceMemory) -> tuple[int, int]:
+    known = (row.weights or 0) + (row.cache or 0)
+    compute = row.certainty["activations"]
+    assert isinstance(compute, Estimate), "the compute buffer is never exact"
+    return known + int(compute.low), known + int(compute.high)
+
+
+def _out_of_memory(memory: tuple[DeviceMemory, ...]) -> Refusal | None:
+    """The first device that cannot hold even the least of what it is asked for."""
+    for row in memory:
+        if row.device == HOST or row.budget is None or row.weights is None:
+            continue
+        least, _ = _range(row)
+        if least > row.budget:
+            weights = row.weights > row.budget
+            return Refusal(
+                code="MEM801" if weights else "MEM803",
+                message=f"{row.name}: cudaMalloc failed: out of memory",
+                detail={"device": row.name, "needed": least, "free": row.budget, "weights": row.weights},
+            )
+    return None
 
 
 def _types(launch: Launch, kept: Geometry) -> Types:
@@ -66,30 +173,14 @@ def _types(launch: Launch, kept: Geometry) -> Types:
     return Types(key=str(launch.get("cache_type_k", "f16")), value=value, transposed=off)
 
 
-def _attention(
-    launch: Launch, kept: Geometry, setting: Context, types: Types, build: int, layers: frozenset[int] | None = None
-) -> list[Attention]:
-    """All attention caches of the launch, the draft context's last; with ``layers`` the share of one device."""
-    chosen: list[Cache] = [*kept.caches, *kept.late]
-    if "draft-mtp" in str(launch.get("spec_type") or ""):
-        chosen += kept.prediction
-    if layers is not None:
-        chosen = [without_rows_of(cache, layers) for cache in chosen]
-    return [
-        caches.attention(
-            cache,
-            setting,
-            types,
-            widest_value=kept.widest_value,
-            full_window=bool(launch.get("swa_full")),
-            build=build,
-        )
-        for cache in chosen
-    ]
-
-
 def _cache(
-    kept: Geometry, setting: Context, types: Types, parts: list[Attention], states: States, build: int
+    kept: Geometry,
+    setting: Context,
+    types: Types,
+    parts: list[Attention],
+    states: States,
+    build: int,
+    change: Fit,
 ) -> CacheForecast:
     total = sum(part.bytes for part in parts)
     reserved = sum(part.bytes // part.streams for part in parts) + states.bytes // max(setting.slots, 1)
@@ -127,8 +218,16 @@ def _cache(
         max_concurrency=None,
         slot_tokens=setting.slot,
         state_bytes=states.bytes,
+        certainty=_fit_certainty(change),
         lines=_lines(kept, setting, types, parts, states, build),
     )
+
+
+def _fit_certainty(change: Fit) -> Certainty:
+    if change.context is None or change.context[0] == change.context[1]:
+        return "exact"
+    low, high = change.context
+    return Estimate(low=low, high=high, why="--fit lowers the context to what a measured compute buffer leaves")
 
 
 def _lines(
@@ -151,65 +250,6 @@ def _lines(
             f"kv_unified = '{unified}'"
         )
     return tuple(lines)
-
-
-def _memory(
-    launch: Launch, model: Model, kept: Geometry, setting: Context, types: Types, spread: Split, build: int
-) -> tuple[DeviceMemory, ...]:
-    buffers = model_buffers(launch, model, spread, kept.layers)
-    compute = compute_buffers(launch, model, kept, setting, types, spread, build)
-    rows = [_device(number, launch, kept, setting, types, spread, buffers, compute[number], build)
-            for number in range(len(spread.devices))]  # fmt: skip
-    rows.append(_device(HOST, launch, kept, setting, types, spread, buffers, compute[HOST], build, model.vocabulary))
-    return tuple(rows)
-
-
-def _device(
-    number: int,
-    launch: Launch,
-    kept: Geometry,
-    setting: Context,
-    types: Types,
-    spread: Split,
-    buffers: ModelBuffers | None,
-    compute: Estimate,
-    build: int,
-    vocabulary: int = 0,
-) -> DeviceMemory:
-    layers = spread.layers_on(number)
-    parts = _attention(launch, kept, setting, types, build, layers)
-    mine = [state for state in kept.states if state.layer in layers]
-    rows = setting.slots * (1 + setting.rollback)
-    held = sum(part.bytes for part in parts) + sum(s.convolution + s.recurrent for s in mine) * caches.F32 * rows
-    held += sum(part.row_bytes * len(layers & set(part.layers)) for part in kept.compressors) * rows
-    gpu = spread.devices[number] if number != HOST else None
-    weights = None
-    if buffers is not None:
-        weights = buffers.on_host if number == HOST else buffers.on_device[number]
-    certainty: dict[str, Certainty] = {"cache": "exact"}
-    if weights is not None and buffers is not None:
-        certainty["weights"] = "exact" if buffers.exact else Estimate(low=0, high=model_bytes(buffers), why=buffers.why)
-    certainty["activations"] = compute
-    total = gpu.memory_total if gpu else None
-    budget = gpu.memory_free if gpu and gpu.memory_free is not None else total
-    return DeviceMemory(
-        device=number,
-        name=gpu.name if gpu else "CPU",
-        total=total,
-        budget=budget,
-        weights=weights,
-        activations=int((compute.low + compute.high) / 2),
-        graphs=None,
-        other=vocabulary * setting.slots * caches.F32 if number == HOST else 0,
-        cache=held,
-        headroom=None if total is None or budget is None else total - budget,
-        certainty=certainty,
-    )
-
-
-def model_bytes(buffers: ModelBuffers) -> int:
-    """All model buffers together, in bytes."""
-    return buffers.on_host + sum(buffers.on_device)
 
 
 def _surprises(launch: Launch, kept: Geometry, setting: Context, types: Types) -> tuple[HostSurprise, ...]:
