@@ -57,7 +57,8 @@ def split(argv: Sequence[str]) -> CommandLine:
         following = words[index + 1] if index + 1 < len(words) else ""
         base = word.rsplit("/", 1)[-1]
         if word == "-m" and following.startswith("vllm"):
-            return CommandLine(environment, *_serve(words, index + 2), module=following.startswith("vllm.entrypoints"))
+            command, rest = _serve(words, index + 2)
+            return CommandLine(environment, command, rest, module=command[-1] != "serve")
         if base == "api_server.py":
             return CommandLine(environment, *_serve(words, index + 1), module=True)
         if base in ("vllm", "vllm.exe"):
@@ -313,7 +314,9 @@ class _Reader:
             spelling, matched, attached = self._spelling(flag)
             following = _values(words, index)
             if spelling is None:
-                index += self._unknown(flag, bool(equals), following)
+                named = bool(loose) or "model" in self.reading.settings
+                taken = self._unknown(flag, following, named)
+                index += 0 if equals else taken
                 continue
             explicit = value if equals else attached
             index += self._take(spelling, matched, explicit, [text for text, _ in following], origin)
@@ -469,10 +472,13 @@ class _Reader:
 
     # --- what is left over
 
-    def _unknown(self, flag: str, attached: bool, following: list[Word]) -> int:
-        """Say what became of a flag this release does not have; the number of following words that were its values."""
+    def _unknown(self, flag: str, following: list[Word], named: bool) -> int:
+        """Say what became of a flag this release does not have; the number of following words that were its values.
+
+        ``named`` is whether the model is known already, so that a word after a strange flag cannot be the model.
+        """
         if self.reading.problems and self.reading.problems[-1].flag == flag:  # ambiguous: said already
-            return 0 if attached else min(len(following), 1)
+            return min(len(following), 1)
         positive = "--" + flag[5:] if flag.startswith("--no-") else flag
         name = releases.history().get(flag) or releases.history().get(positive)
         if name is None:
@@ -480,7 +486,8 @@ class _Reader:
             beyond = since.release(self.version) > since.release(releases.newest())
             tail = f"; the newest release this doctor knows is {releases.newest()}" if beyond else ""
             self.problem("unknown", flag, f"vLLM {self.version} has no such option{tail}", nearest=near)
-            return 0 if attached or not near or self._is_switch(near) else min(len(following), 1)
+            takes = not self._is_switch(near) if near else named
+            return min(len(following), 1) if takes else 0
         eras = [era for era in releases.tables().options[name].eras if {flag, positive} & set(era.flags)]
         first, last = eras[0].since, eras[-1].until
         if not releases.within(first, None, self.release.index):
@@ -489,7 +496,7 @@ class _Reader:
             self._gone(flag, positive, last)
         else:
             self.problem("invalid", flag, f"{positive} is a switch without a --no- form in vLLM {self.version}")
-        return 0 if attached else _taken(eras[-1], following)
+        return _taken(eras[-1], following)
 
     def _gone(self, flag: str, positive: str, last: str) -> None:
         row = releases.changed().get(positive)
