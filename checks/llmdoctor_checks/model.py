@@ -262,7 +262,7 @@ def tokenizer_unreadable(source: ModelSource, target: TargetEnvironment | None) 
 
 
 @check("MODEL516", "quantization-config-contradicts", runtimes={"vllm"})
-def quantization_config_contradicts(model: Model, request: LaunchRequest) -> Iterator[Finding]:
+def quantization_config_contradicts(model: Model) -> Iterator[Finding]:
     """config.json and the separate quantization file do not say the same, or the weights do not match them."""
     source = model.source
     own = (source.config or {}).get("quantization_config")
@@ -288,10 +288,9 @@ def quantization_config_contradicts(model: Model, request: LaunchRequest) -> Ite
     if packed and source.weight_bytes and packed > source.weight_bytes // 2 and model.quantization is None:
         yield warn(
             "most weights of {model} are stored in 8 bits or packed, and its config.json has no "
-            "quantization_config: vLLM would read them as plain numbers. Restore the quantization_config of the "
-            "original checkpoint ({request} takes it from there)",
+            "quantization_config: the server would read them as plain numbers. Restore the quantization_config of "
+            "the original checkpoint",
             evidence=(seen("packed weights", gib(packed), "safetensors headers"),),
             where=Place(kind="file", name=source.where),
             model=source.name,
-            request=request.runtime,
         )

@@ -53,7 +53,7 @@ def kv_connector_unknown_or_moved(launch: Launch) -> Iterator[Finding]:
             )
         elif version and last and version > last:
             yield fail(
-                "KV connector {name} is gone since vLLM {last} (this is {version}): 'Unsupported connector type'. "
+                "KV connector {name} is gone after vLLM {last} (this is {version}): 'Unsupported connector type'. "
                 "Its successor is {instead}",
                 evidence=evidence,
                 where=CONFIG,
@@ -64,13 +64,14 @@ def kv_connector_unknown_or_moved(launch: Launch) -> Iterator[Finding]:
             )
         elif version and since and version < since:
             yield fail(
-                "KV connector {name} came with vLLM {since} (this is {version}): 'Unsupported connector type'. {hint}",
+                "KV connector {name} came with vLLM {since} (this is {version}): 'Unsupported connector type'. "
+                "Upgrade vLLM, or use what went before it: {before}",
                 evidence=evidence,
                 where=CONFIG,
                 name=name,
                 since=known["since"],
                 version=launch.version,
-                hint=f"Before it was {known['before']}" if known.get("before") else "Upgrade vLLM",
+                before=known.get("before", "-"),
             )
         gone = [entry for entry in table("kv-transfer-keys").rows if entry["key"] in config]
         for entry in gone:

@@ -330,9 +330,8 @@ CASES: dict[str, Example] = {
                     quantization_config={"quantization": {"quant_algo": "NVFP4"}},
                 )
             ),
-            request(),
         ),
-        (model(weights=(TensorGroup(kind="mlp", bytes=GIB, elements=1, dtype="BF16"),)), request()),
+        (model(weights=(TensorGroup(kind="mlp", bytes=GIB, elements=1, dtype="BF16"),)),),
     ),
     "GGUF501": Example(
         (
