@@ -133,8 +133,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     padding: tuple[tuple[int, float], ...] = ()
     """Padding layers of each kind and their share in percent, as vLLM warns."""
     lines: tuple[str, ...] = ()
-    state_blocks: int = 0
-    """Blocks that the decoding sequences together can use, one each, where there are states; see MEM805."""
 
 
 class RefusedError(Exception):
@@ -147,40 +145,68 @@ class RefusedError(Exception):
         self.detail = detail
 
 
-def plan(stages: Sequence[Sequence[Spec]], pools: Sequence[int], need: Need, rules: Rules) -> Plan:
-    """Size the cache as ``get_kv_cache_configs`` does.
+class Outline(Struct, frozen=True, kw_only=True):
+    """What holds whatever the pool: the groups, on the whole model and on each stage, and bytes of a block there."""
 
-    ``stages`` are the layers of each pipeline stage in the order in which they register, ``pools`` the bytes of each
-    stage's pool. Raises RefusedError where vLLM raises.
+    groups: tuple[Group, ...]
+    projected: tuple[tuple[Group, ...], ...]
+    strides: tuple[int, ...]
+    blocks_per_request: int
+    need: Need
+
+
+def outline(stages: Sequence[Sequence[Spec]], need: Need, rules: Rules) -> Outline:
+    """Groups and bytes of the cache before any memory is known. Raises RefusedError where vLLM raises.
+
+    ``stages`` are the layers of each pipeline stage in the order in which they register.
     """
     if need.retained_tokens:
         stages = [[_retaining(spec, need.retained_tokens) for spec in stage] for stage in stages]
-    if not any(stages):
-        return _without_cache(need, rules)
     if rules.groups_over == "model":
         groups = group_layers([spec for stage in stages for spec in stage], need, rules)
-        projected = [_of_stage(groups, first, len(stage)) for first, stage in _offsets(stages)]
+        projected = tuple(_of_stage(groups, first, len(stage)) for first, stage in _offsets(stages))
     else:
-        projected = [tuple(group_layers(list(stage), need, rules)) for stage in stages]
+        projected = tuple(tuple(group_layers(list(stage), need, rules)) for stage in stages)
         groups = list(projected[0])
-    strides = [bytes_per_block(stage, need) for stage in projected]
+    return Outline(
+        groups=tuple(groups),
+        projected=projected,
+        strides=tuple(bytes_per_block(stage, need) for stage in projected),
+        blocks_per_request=sum(request_blocks(group, need, rules) for group in projected[0]),
+        need=need,
+    )
+
+
+def plan(stages: Sequence[Sequence[Spec]], pools: Sequence[int], need: Need, rules: Rules) -> Plan:
+    """Size the cache as ``get_kv_cache_configs`` does; ``pools`` are the bytes of each stage's pool.
+
+    Raises RefusedError where vLLM raises.
+    """
+    return fill(stages, outline(stages, need, rules), pools, rules)
+
+
+def fill(stages: Sequence[Sequence[Spec]], known: Outline, pools: Sequence[int], rules: Rules) -> Plan:
+    """The plan of an outline with its pools. Raises RefusedError where the memory does not do."""
+    need = known.need
     if need.blocks_override is not None:
-        pools = [need.blocks_override * stride for stride in strides]
-    usable = [pool - stride if rules.null_block_reserved else pool for pool, stride in zip(pools, strides, strict=True)]
+        pools = [need.blocks_override * stride for stride in known.strides]
+    usable = [
+        pool - stride if rules.null_block_reserved else pool for pool, stride in zip(pools, known.strides, strict=True)
+    ]
     fitted = need
     if need.automatic_length:
-        fitted = replace(need, max_model_len=_automatic_length(projected, usable, need, rules))
-    _check(stages, projected, usable, fitted, rules)
-    blocks = min(pool // stride for pool, stride in zip(pools, strides, strict=True))
+        fitted = replace(need, max_model_len=_automatic_length(known.projected, usable, need, rules))
+    _check(stages, known.projected, usable, fitted, rules)
+    blocks = min(pool // stride for pool, stride in zip(pools, known.strides, strict=True))
     if need.blocks_override is not None:
         blocks = need.blocks_override
-    per_request = sum(request_blocks(group, fitted, rules) for group in projected[0])
+    per_request = sum(request_blocks(group, fitted, rules) for group in known.projected[0])
     concurrency = blocks / per_request
-    tokens = _printed_tokens(projected[0], blocks, concurrency, fitted, rules)
-    padding = _padding(groups, rules)
+    tokens = printed_tokens(known.projected[0], blocks, concurrency, fitted, rules)
+    padding = _padding(known.groups, rules)
     return Plan(
-        groups=tuple(groups),
-        bytes_per_block=strides[0],
+        groups=known.groups,
+        bytes_per_block=known.strides[0],
         blocks=blocks,
         blocks_per_request=per_request,
         tokens=tokens,
@@ -192,7 +218,6 @@ def plan(stages: Sequence[Sequence[Spec]], pools: Sequence[int], need: Need, rul
             *(rules.padding_line.format(layers=layers, share=share) for layers, share in padding),
             *capacity_lines(tokens, concurrency, fitted, rules),
         ),
-        state_blocks=blocks - 1 if any(group.spec.kind == "state" for group in groups) else 0,
     )
 
 
@@ -567,24 +592,12 @@ def _offsets(stages: Sequence[Sequence[Spec]]) -> list[tuple[int, Sequence[Spec]
     return firsts
 
 
-def _printed_tokens(groups: Sequence[Group], blocks: int, concurrency: float, need: Need, rules: Rules) -> int:
+def printed_tokens(groups: Sequence[Group], blocks: int, concurrency: float, need: Need, rules: Rules) -> int:
+    """The tokens of the capacity line as this release counts them."""
     if rules.printed_tokens == "concurrency":
         return int(concurrency * need.max_model_len)
     smallest = min(group.spec.block_size for group in groups)
     return blocks // len(groups) * smallest * need.context_shards
-
-
-def _without_cache(need: Need, rules: Rules) -> Plan:
-    """A model that keeps nothing: one block, and nothing is printed."""
-    return Plan(
-        groups=(),
-        bytes_per_block=0,
-        blocks=1,
-        blocks_per_request=0,
-        tokens=0,
-        concurrency=0.0,
-        max_model_len=need.max_model_len,
-    )
 
 
 # ------------------------------------------------------------------ whether it starts

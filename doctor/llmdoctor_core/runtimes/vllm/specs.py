@@ -30,6 +30,7 @@ from llmdoctor_core.facts import (
     SlidingWindow,
     State,
 )
+from llmdoctor_core.models.weights import stage_layers
 
 from . import planner
 from .length import derived_length
@@ -316,15 +317,15 @@ def _has_state(model: Model) -> bool:
     return any(isinstance(cache, State) for layer in model.layers for cache in layer.caches)
 
 
-def stage_sizes(layers: int, stages: int, given: str | None) -> list[int]:
-    """Layers of each pipeline stage (distributed/utils.py: get_pp_indices). ``given`` is VLLM_PP_LAYER_PARTITION."""
-    if given:
-        return [int(part) for part in given.split(",")]
-    sizes = [layers // stages] * stages
-    # The remainder goes to the stages just before the last, which has the output head to carry.
-    for number in range(2, layers % stages + 2):
-        sizes[-number] += 1
-    return sizes
+def stage_partition(launch: Launch) -> tuple[int, ...] | None:
+    """Layers of each pipeline stage as VLLM_PP_LAYER_PARTITION gives them, or None. Raises InputError."""
+    given = launch.environment.get("VLLM_PP_LAYER_PARTITION")
+    if not given:
+        return None
+    try:
+        return tuple(int(part) for part in given.split(","))
+    except ValueError:
+        raise InputError(f"VLLM_PP_LAYER_PARTITION is {given!r}; it must be numbers of layers with commas") from None
 
 
 # ------------------------------------------------------------------ the layers
@@ -386,7 +387,7 @@ class _Layout:
 
     def _stages(self) -> tuple[tuple[Spec, ...], ...]:
         count = int(self.launch.get("pipeline_parallel_size") or 1)
-        sizes = stage_sizes(len(self.model.layers), count, self.launch.environment.get("VLLM_PP_LAYER_PARTITION"))
+        sizes = stage_partition(self.launch) or stage_layers(len(self.model.layers), count)
         stages, first = [], 0
         for size in sizes:
             layers = self.model.layers[first : first + size]

@@ -1,0 +1,283 @@
+"""Memory of a GPU outside the KV cache: weights counted, the rest estimated with bounds learned from start-up logs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from msgspec import Struct
+
+from llmdoctor_core.facts import DeviceMemory, Estimate, Gpu, Gpus, Launch, Model
+from llmdoctor_core.models.weights import bytes_per_rank, exact_layout, weight_groups
+
+from .planner import GIB
+from .since import at, release, table
+from .specs import capability_of, model_dtype, speculation, stage_partition, v2_runner
+
+
+class Figure(Struct, frozen=True, kw_only=True):
+    """A number of bytes with bounds."""
+
+    value: float
+    low: float
+    high: float
+    why: str
+
+    def estimate(self) -> Estimate:
+        return Estimate(low=round(self.low), high=round(self.high), why=self.why)
+
+
+class Pool(Struct, frozen=True, kw_only=True):
+    """What a stage's device leaves for the KV cache, in bytes."""
+
+    value: int
+    low: int
+    high: int
+
+
+def devices(launch: Launch, model: Model, draft: Model | None, gpus: Gpus | None) -> tuple[DeviceMemory, ...]:
+    """Memory of every device of one engine, stage by stage. Figures are None where neither GPU nor weights are known."""
+    tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
+    visible = gpus.visible if gpus else ()
+    found = []
+    for number in range(tensor * stages):
+        gpu = visible[number] if number < len(visible) else None
+        found.append(_device(launch, model, draft, gpus, gpu, number, number // tensor))
+    return tuple(found)
+
+
+def pools(memory: tuple[DeviceMemory, ...], stages: int) -> list[Pool] | None:
+    """The pool of each stage (its poorest device counts), or None where a device's is not known."""
+    tensor = len(memory) // stages
+    found = []
+    for stage in range(stages):
+        own = memory[stage * tensor : (stage + 1) * tensor]
+        known = [device for device in own if device.cache is not None]
+        if len(known) < len(own) or not own:
+            return None
+        poorest = min(known, key=lambda device: device.cache or 0)
+        bounds = poorest.certainty["cache"]
+        assert isinstance(bounds, Estimate)
+        found.append(Pool(value=poorest.cache or 0, low=int(bounds.low), high=int(bounds.high)))
+    return found
+
+
+def _device(
+    launch: Launch, model: Model, draft: Model | None, gpus: Gpus | None, gpu: Gpu | None, number: int, stage: int
+) -> DeviceMemory:
+    total = gpu.memory_total if gpu else None
+    budget = budget_of(launch, total) if total else None
+    weights = weights_of(launch, model, draft, stage)
+    active = activations(launch, model, stage)
+    graphs = captured(launch, model)
+    other = beside(launch, model, draft, gpus, total, weights or 0, stage)
+    inside = graphs if graphs_inside(launch, model) else _nothing("taken outside the budget, or not at all")
+    cache = bounds = None
+    if budget is not None and weights is not None:
+        parts = (active, inside, other)
+        cache = int(budget - weights - sum(part.value for part in parts))
+        bounds = Estimate(
+            low=int(budget - weights - sum(part.high for part in parts)),
+            high=int(budget - weights - sum(part.low for part in parts)),
+            why="the budget less the weights and what is measured while profiling",
+        )
+    exact = bool(model.weights) or exact_layout(model)
+    certainty: dict[str, Any] = {
+        "weights": "exact"
+        if exact
+        else Estimate(low=(weights or 0) * 0.95, high=(weights or 0) * 1.08, why="counted from the configuration"),
+        "activations": active.estimate(),
+        "graphs": inside.estimate(),
+        "other": other.estimate(),
+        "budget": "exact",
+    }
+    if bounds is not None:
+        certainty["cache"] = bounds
+    return DeviceMemory(
+        device=number,
+        name=gpu.name if gpu else "",
+        total=total,
+        budget=budget,
+        weights=weights,
+        activations=round(active.value),
+        graphs=round(inside.value),
+        other=round(other.value),
+        cache=cache,
+        headroom=total - budget if total is not None and budget is not None else None,
+        certainty=certainty,
+    )
+
+
+def budget_of(launch: Launch, total: int) -> int:
+    """Bytes that vLLM may take of a GPU of ``total`` bytes: a share of all its memory, whoever else uses it."""
+    share = total * float(launch.get("gpu_memory_utilization") or 0.9)
+    return math.ceil(share) if _rules(launch)["budget_rounded_up"] else int(share)
+
+
+def weights_of(launch: Launch, model: Model, draft: Model | None, stage: int) -> int | None:
+    """Bytes of the weights on a rank of a stage, a drafter's included; None where they cannot be known."""
+    tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
+    speculates = speculation(launch, model, draft)
+    experts = tensor * _size(launch, "data_parallel_size") if launch.get("enable_expert_parallel") else None
+    own = bytes_per_rank(
+        model,
+        tensor_parallel=tensor,
+        pipeline_parallel=stages,
+        stage=stage,
+        partition=stage_partition(launch),
+        expert_ranks=experts,
+        dtype=model_dtype(launch, model),
+        towers=not launch.get("language_model_only"),
+        prediction=speculates is not None and speculates.method == "mtp",
+    )
+    if own is None:
+        return None
+    if draft is not None and speculates is not None and speculates.layers and stage == stages - 1:
+        own += bytes_per_rank(draft, tensor_parallel=tensor) or 0
+    offloaded = float(launch.get("cpu_offload_gb") or 0) * GIB
+    return max(0, own - int(offloaded))
+
+
+def activations(launch: Launch, model: Model, stage: int) -> Figure:
+    """The peak of the profiling run: the sampler over every sequence, or one MLP over a whole batch.
+
+    Logits in float32, their sorted copy and its indices take ``logit_bytes`` for each sequence and vocabulary entry
+    (v1/sample/sampler.py); a fused MoE keeps two workspaces (fused_moe/modular_kernel.py).
+    """
+    learned = table("memory.toml")["activation"]
+    tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
+    batch = int(launch["max_num_batched_tokens"])
+    width = model.intermediate_size or 4 * model.hidden_size
+    mlp = batch * (3 * width // tensor + learned["hidden_copies"] * model.hidden_size) * 2
+    experts = 0
+    if model.experts and model.expert_intermediate_size:
+        part = model.expert_intermediate_size // tensor
+        copies = max(2 * part, model.hidden_size) + max(part, model.hidden_size)
+        experts = batch * max(model.experts_per_token, 1) * copies * 2
+        mlp = batch * learned["hidden_copies"] * model.hidden_size * 2
+    logits = 0.0
+    if stage == stages - 1 and not model.pooling:
+        logits = rows_sampled(launch) * model.vocabulary * learned["logit_bytes"] + learned["constant"] * GIB
+    value = max(logits, mlp) + experts
+    return Figure(
+        value=value,
+        low=value * learned["low"] - 0.05 * GIB,
+        high=value * learned["high"] + learned["margin"] * GIB,
+        why=f"{'the sampler' if logits > mlp else 'a batch'} at its peak while profiling; {learned['source']}",
+    )
+
+
+def rows_sampled(launch: Launch) -> int:
+    """Rows of logits in the profiling run: one a sequence, and one more where drafted tokens are verified."""
+    sequences = min(int(launch.get("max_num_seqs") or 256), int(launch["max_num_batched_tokens"]))
+    if launch.get("speculative_config"):
+        return sequences * (1 + int(_rules(launch)["speculation_profiled"]))
+    return sequences
+
+
+def captured(launch: Launch, model: Model) -> Figure:
+    """CUDA graphs of the sizes that are captured."""
+    learned = table("memory.toml")["graphs"]
+    if launch.get("enforce_eager"):
+        return _nothing("--enforce-eager captures no graphs")
+    share = len(capture_sizes(launch)) / learned["sizes"]
+    value = learned["per_layer"] * len(model.layers) * share * GIB
+    return Figure(
+        value=value,
+        low=min(value * 0.3, (learned["low"] + 1.5) * GIB),
+        high=value * learned["high"] + learned["margin"] * GIB * share,
+        why=learned["source"],
+    )
+
+
+def capture_sizes(launch: Launch) -> list[int]:
+    """Batch sizes that are captured (config/vllm.py: _set_cudagraph_sizes), or those given."""
+    given = launch.get("cudagraph_capture_sizes")
+    if isinstance(given, list) and given:
+        return [int(size) for size in given]
+    sequences = int(launch.get("max_num_seqs") or 256)
+    tokens = 1
+    speculative = launch.get("speculative_config")
+    if isinstance(speculative, dict):
+        tokens += int(speculative.get("num_speculative_tokens") or 0)
+    most = min(sequences * tokens * 2, 512)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)]
+    return [size for size in sizes if size <= most]
+
+
+def graphs_inside(launch: Launch, model: Model) -> bool:
+    """Whether the release subtracts an estimate of the graphs from the budget before the cache is sized."""
+    if launch.environment.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "1").strip() == "0":
+        return False
+    way = _rules(launch)["graphs_subtracted"]
+    return way == "every runner" or (way == "V1 runner" and not v2_runner(launch, model))
+
+
+def beside(
+    launch: Launch,
+    model: Model,
+    draft: Model | None,
+    gpus: Gpus | None,
+    total: int | None,
+    weights: int,
+    stage: int,
+) -> Figure:
+    """What is neither weights, activations nor graphs: communication buffers, workspaces, the allocator's rounding."""
+    data = table("memory.toml")
+    version = release(launch.version)
+    parallel = _size(launch, "tensor_parallel_size") > 1
+    capability = capability_of(gpus)
+    major = capability[0] if capability else 8
+    drafted = draft is not None
+    fixed = next(
+        row
+        for row in data["non_torch"]
+        if row["tensor_parallel"] == parallel
+        and row["capability"][0] <= major <= row["capability"][1]
+        and release(row["since"]) <= version
+    )
+    memory = (total or 1 << 60) / GIB
+    left = next(
+        (
+            row
+            for row in data["remainder"]
+            if memory <= row["most_memory"]
+            and release(row["since"]) <= version
+            and (row["most_memory"] > 1000 or (row["tensor_parallel"] == parallel and row["drafted"] == drafted))
+        ),
+        data["remainder"][-1],
+    )
+    ends = _ends(launch, model, stage)
+    slack = data["weights"]
+    parts = {
+        bound: fixed[bound] * GIB + left[bound] * ends + slack["slack" if bound == "value" else bound] * weights
+        for bound in ("value", "low", "high")
+    }
+    return Figure(
+        value=parts["value"],
+        low=parts["low"],
+        high=parts["high"],
+        why=f"{fixed['source']}; {left['source']}",
+    )
+
+
+def _ends(launch: Launch, model: Model, stage: int) -> float:
+    """Bytes of embedding and output on a rank of a stage."""
+    tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
+    size = 0.0
+    for group in weight_groups(model):
+        if (group.kind == "embedding" and stage == 0) or (group.kind == "output" and stage == stages - 1):
+            size += group.bytes / tensor
+    return size
+
+
+def _nothing(why: str) -> Figure:
+    return Figure(value=0, low=0, high=0, why=why)
+
+
+def _rules(launch: Launch) -> dict[str, Any]:
+    return at(table("memory.toml")["rule"], launch.version)
+
+
+def _size(launch: Launch, name: str) -> int:
+    return int(launch.get(name) or 1)
