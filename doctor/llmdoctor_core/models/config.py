@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import InputError
 from ..facts import Model, ModelSource
 from .keys import MOST_LAYERS, MOST_TOKENS, MOST_VOCABULARY, Keys, absent_values
-from .layers import Heads, layers, mtp_layers, rule_of
+from .layers import Heads, layers, mtp_layers, nemotron_pattern, rule_of
 from .quantization import quantization
 
 TEXT_PARTS = (
@@ -26,7 +26,10 @@ TEXT_PARTS = (
 TEXT_TYPE = {"kimi_k25": "kimi_k2", "mistral3": "mistral", "mllama": "mllama_text_model", "internvl_chat": "qwen2"}
 """model_type of a text part that does not name its own, where it is not the root's with ``_text`` behind it."""
 
-LAYERS = ("num_decoder_layers", "decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
+PER_LAYER = ("layer_types", "layers_block_type", "hybrid_override_pattern", "block_configs")
+"""Keys with one entry a layer, which tell how many there are where no other key does (Nemotron 3 Ultra)."""
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 HEADS = ("decoder_attention_heads", "num_attention_heads", "n_head", "n_heads", "num_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "kv_n_heads")
@@ -56,7 +59,7 @@ def describe_config(source: ModelSource) -> Model:
     root = Keys(source.config, where)
     text = text_keys(root, source.unrecorded)
     model_type = text.values["model_type"]
-    count = text.need(*LAYERS, most=MOST_LAYERS)
+    count = _layers(text)
     hidden = text.need(*HIDDEN)
     heads = _heads(text, model_type, hidden)
     own = layers(text, model_type, count, hidden, heads)
@@ -108,7 +111,7 @@ def weight_shape(config: Mapping[str, Any]) -> tuple[int | None, int | None]:
         text = text_keys(Keys(config, "config.json"))
         query = text.count(*HEADS, least=1)
         kv = None if query is None else _kv_heads(text, text.values["model_type"], query)
-        return text.count(*LAYERS, least=1, most=MOST_LAYERS), kv
+        return _layers(text), kv
     except InputError:
         return None, None
 
@@ -134,7 +137,7 @@ def _text_part(root: Keys) -> Keys:
         part: Keys | None = root
         for key in path:
             part = part.below(key) if part is not None and isinstance(part.values.get(key), Mapping) else None
-        if part is not None and part.present(*LAYERS, *HIDDEN) is not None:
+        if part is not None and part.present(*LAYERS, *DECODER_LAYERS, *HIDDEN) is not None:
             return part
     return root
 
@@ -146,6 +149,15 @@ def _text_type(root_type: str, nested: bool) -> str:
     if named is not None:
         return named
     return f"{root_type}_text" if f"{root_type}_text" in absent_values() else root_type
+
+
+def _layers(text: Keys) -> int:
+    if text.present(*DECODER_LAYERS) is not None:
+        return text.need(*DECODER_LAYERS, most=MOST_LAYERS)
+    listed = text.values.get(text.present(*PER_LAYER) or "")
+    if text.present(*LAYERS) is None and isinstance(listed, list | tuple | str) and 0 < len(listed) <= MOST_LAYERS:
+        return len(listed)
+    return text.need(*LAYERS, *DECODER_LAYERS, most=MOST_LAYERS)
 
 
 def _heads(text: Keys, model_type: str, hidden: int) -> Heads:
@@ -197,9 +209,9 @@ def _head_dim(text: Keys, hidden: int, query: int) -> int:
 
 
 def _dense_hybrid(text: Keys) -> bool:
-    """Nemotron-H fills in experts that a pattern without E layers never has."""
-    pattern = text.values.get("hybrid_override_pattern")
-    return isinstance(pattern, str) and "E" not in pattern
+    """Nemotron-H fills in experts that a pattern without expert layers never has."""
+    pattern = nemotron_pattern(text) if text.values["model_type"] == "nemotron_h" else None
+    return pattern is not None and "E" not in pattern
 
 
 def _intermediate(text: Keys, most: int) -> int | None:

@@ -58,7 +58,9 @@ def mtp_layers(config: Keys, model_type: str, main: tuple[Layer, ...], hidden: i
     if count is None:
         count = rule.get("mtp", 0)
     build = _Builder(config, rule, hidden, heads)
-    return tuple(build.layer(len(main), rule.get("mtp_kind", "full")) for _ in range(min(count, MOST_LAYERS)))
+    pattern = nemotron_pattern(config, "mtp_") if model_type == "nemotron_h" else None
+    kinds = [LETTER_KINDS[letter] for letter in pattern] if pattern else [rule.get("mtp_kind", "full")]
+    return tuple(build.layer(len(main), kind) for kind in (kinds * min(count, MOST_LAYERS))[:MOST_LAYERS])
 
 
 def _share(built: list[Layer], kinds: list[str], shared: int) -> list[Layer]:
@@ -168,15 +170,34 @@ def _listed(key: str) -> Any:
 
 
 def _nemotron_h(config: Keys, rule: dict[str, Any], count: int) -> list[str] | None:
-    pattern = config.text("hybrid_override_pattern")
+    pattern = nemotron_pattern(config)
     if pattern is None:
         return None
-    letters = {"M": "state", "*": "full", "-": "nothing", "E": "nothing"}
-    strange = next((letter for letter in pattern if letter not in letters), None)
-    if strange is not None:
-        raise config.wrong("hybrid_override_pattern", strange, "made of the letters M, *, - and E")
     _enough(config, "hybrid_override_pattern", pattern, count)
-    return [letters[letter] for letter in pattern[:count]]
+    return [LETTER_KINDS[letter] for letter in pattern[:count]]
+
+
+LETTER_KINDS = {"M": "state", "*": "full", "-": "nothing", "E": "nothing"}
+BLOCK_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+
+
+def nemotron_pattern(config: Keys, prefix: str = "") -> str | None:
+    """Nemotron-H's layers as letters: M Mamba 2, * attention, - feed-forward, E experts; None where it has no list.
+
+    ``prefix`` is ``mtp_`` for the layers of its multi-token-prediction module.
+    """
+    name = f"{prefix}hybrid_override_pattern"
+    letters = config.text(name)
+    if letters is None:
+        name = f"{prefix}layers_block_type"
+        listed = config.sequence(name)
+        if listed is None:
+            return None
+        letters = "".join(BLOCK_LETTERS.get(entry, "?") if isinstance(entry, str) else "?" for entry in listed)
+    if len(letters) > MOST_LAYERS or set(letters) - LETTER_KINDS.keys():
+        kinds = "M, *, - and E" if name.endswith("pattern") else ", ".join(BLOCK_LETTERS)
+        raise config.wrong(name, config.values[name], f"at most {MOST_LAYERS} of {kinds}")
+    return letters
 
 
 def _zamba2(config: Keys, rule: dict[str, Any], count: int) -> list[str] | None:

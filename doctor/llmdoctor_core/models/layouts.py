@@ -24,6 +24,7 @@ from ..facts import (
 )
 from .config import rope_parts, text_keys
 from .keys import MOST_TOKENS, Keys
+from .layers import nemotron_pattern
 from .tables import table
 
 
@@ -79,7 +80,7 @@ class _Layers:
         self.plain_mlp = self.row["mlp"] == "plain"
         self.all_biases = bool(self.row.get("biases_all")) and text.flag(self.row["biases_all"]) is not False
         self.norm_width = 2 if self.row.get("norm_bias") else 1
-        self.pattern = text.text("hybrid_override_pattern") if model.model_type == "nemotron_h" else None
+        self.pattern = nemotron_pattern(text) if model.model_type == "nemotron_h" else None
         self.experts_at = self._experts_at()
 
     # what belongs to no layer
@@ -295,7 +296,7 @@ class _Layers:
 
     def _feed_forward(self, index: int) -> Iterator[Weight]:
         if self.pattern is not None:
-            letter = self.pattern[index] if index < len(self.pattern) else "-"
+            letter = self.pattern[index] if index < len(self.pattern) else "E"
             if letter not in "-E":
                 return
         # A multi-token-prediction layer, behind the others, has experts where the model has.
@@ -369,7 +370,8 @@ class _Layers:
         size = self.model.expert_intermediate_size or self.model.intermediate_size
         if not size:
             raise InputError(f"{text.where} has no moe_intermediate_size")
-        inner = text.own_count("routed_expert_hidden_size") or hidden
+        latent = text.own_count("routed_expert_hidden_size", "moe_latent_size", least=1)
+        inner = latent or hidden
         inner, size = padded_experts(self.model, inner, size)
         element = self.row.get("router_element")
         yield Weight("router", "mlp.gate", count, hidden, parts=1, plain=True, element=element)
@@ -382,8 +384,8 @@ class _Layers:
             yield Weight("experts", f"mlp.experts.0.{name}", out, into, copies=count)
         if self.row.get("expert_bias"):
             yield Weight("experts", "mlp.experts.bias", count * (2 * size + inner))
-        if text.own_count("routed_expert_hidden_size"):
-            yield Weight("mlp", "mlp.latent_proj", 2 * inner, hidden, parts=1)
+        if latent:
+            yield Weight("mlp", "mlp.latent_proj", 2 * latent, hidden, parts=1)
         yield from self._mlp(self._shared_width(), "shared experts", "mlp.shared_experts")
         if self.row.get("shared_gate"):
             yield Weight("shared experts", "mlp.shared_expert_gate", 1, hidden, parts=1, plain=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..facts import Quantization, QuantizedPart
-from .keys import Keys
+from .keys import MOST, Keys
 
 FIXED_BITS = {
     "fp8": 8,
@@ -21,10 +21,11 @@ FIXED_BITS = {
     "gpt_oss_mxfp4": 4,
 }
 """Bits of a weight where the method alone says it (configuration classes of transformers 5.19 and vLLM 0.32)."""
-ALGORITHM_BITS = {"FP8": 8, "NVFP4": 4, "MXFP4": 4, "MXFP8": 8, "W4A16_AWQ": 4, "W4A8_AWQ": 4, "INT8": 8, "INT4": 4}
-"""ModelOpt's quant_algo, by its beginning."""
+ALGORITHM_BITS = {"NVFP4": 4, "MXFP4": 4, "MXFP8": 8, "W4A16": 4, "W4A8": 4, "W8A": 8, "INT4": 4, "INT8": 8, "FP8": 8}
+"""ModelOpt's quant_algo, by what its name holds; the narrower first."""
 
 
+_EXPERT = re.compile(r"\.experts\.\d+\.")
 _LAYER = re.compile(r"^.*\.layers\.\d+\.")
 
 
@@ -74,25 +75,25 @@ def _from_config(keys: Keys) -> Quantization | None:
         bits=keys.number("bits", "w_bit", "nbits") or FIXED_BITS.get(method),
         group_size=_group(keys),
         block=_block(keys),
-        kv_cache=_kv_scheme(keys.below("kv_cache_scheme")),
+        kv_cache=_kv_scheme(keys),
         excluded=_excluded(keys),
     )
 
 
 def _modelopt(keys: Keys) -> Quantization:
     algorithm = (keys.text("quant_algo") or "").upper()
-    bits = next((bits for name, bits in ALGORITHM_BITS.items() if algorithm.startswith(name)), None)
+    bits = next((bits for name, bits in ALGORITHM_BITS.items() if name in algorithm), None)
     group = _group(keys)
     if group is None and algorithm.startswith("NVFP4"):
         group = 16
     kv = keys.text("kv_cache_quant_algo")
-    parts = _parts(keys) if algorithm.startswith("MIXED") else ()
+    parts = (_parts(keys) or _named_parts(keys)) if algorithm.startswith("MIXED") else ()
     return Quantization(
         method="modelopt" + (f" {algorithm.lower()}" if algorithm else ""),
         bits=parts[0].bits if parts else bits,
         group_size=group,
         parts=parts,
-        kv_cache=_kv_algorithm(kv) if kv else _kv_scheme(keys.below("kv_cache_scheme")),
+        kv_cache=_kv_algorithm(kv) if kv else _kv_scheme(keys),
         excluded=_excluded(keys),
     )
 
@@ -110,7 +111,7 @@ def _compressed_tensors(keys: Keys) -> Quantization:
         bits=first.bits if first else None,
         group_size=first.group_size if first else None,
         block=first.block if first else None,
-        kv_cache=_kv_scheme(keys.below("kv_cache_scheme")),
+        kv_cache=_kv_scheme(keys),
         excluded=_excluded(keys),
         format=(first.format if first else None) or keys.text("format"),
         parts=parts if len(parts) > 1 else (),
@@ -141,7 +142,35 @@ def _parts(keys: Keys) -> tuple[QuantizedPart, ...]:
     return tuple(out)
 
 
-def _kv_scheme(scheme: Keys | None) -> str | None:
+def _named_parts(keys: Keys) -> tuple[QuantizedPart, ...]:
+    """ModelOpt's quantized_layers: every module with its algorithm, gathered by what is alike."""
+    named = keys.below("quantized_layers")
+    gathered: dict[tuple[float, int | None, str], dict[str, None]] = {}
+    # Thousands of entries of a handful of kinds: each kind is read with care once.
+    kinds: dict[tuple[str, Any], tuple[float, int | None, str] | None] = {}
+    for name, entry in named.values.items() if named is not None else ():
+        algorithm = entry.get("quant_algo") if isinstance(entry, Mapping) else None
+        group = entry.get("group_size") if isinstance(entry, Mapping) else None
+        if not isinstance(name, str) or not isinstance(algorithm, str) or not isinstance(group, int | None):
+            continue
+        if (algorithm, group) not in kinds:
+            bits = next((bits for known, bits in ALGORITHM_BITS.items() if known in algorithm.upper()), None)
+            size = group if group and 0 < group <= MOST else None
+            kinds[algorithm, group] = None if bits is None else (bits, size, algorithm.lower())
+        kind = kinds[algorithm, group]
+        if kind is not None:
+            gathered.setdefault(kind, {})[_EXPERT.sub(".experts.", _LAYER.sub("", name))] = None
+    return tuple(
+        QuantizedPart(modules=tuple(modules), bits=bits, group_size=group, format=f"modelopt {algorithm}")
+        for (bits, group, algorithm), modules in gathered.items()
+    )
+
+
+def _kv_scheme(keys: Keys) -> str | None:
+    """The KV dtype a kv_cache_scheme asks for; some files write its name, most an object."""
+    if isinstance(keys.values.get("kv_cache_scheme"), str):
+        return _kv_algorithm(keys.values["kv_cache_scheme"])
+    scheme = keys.below("kv_cache_scheme")
     if scheme is None:
         return None
     bits, kind = scheme.number("num_bits"), scheme.text("type")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -177,10 +178,10 @@ def _bytes(weight: Weight, element: int, scheme: Quantization | None) -> int:
 
 def _way(weight: Weight, scheme: Quantization) -> _Way | None:
     """How the scheme stores that module, None where it leaves it alone."""
-    if weight.kind in ("vision", "audio", "mtp") or any(_matches(entry, weight.name) for entry in scheme.excluded):
+    if weight.kind in ("vision", "audio", "mtp") or _names(scheme.excluded).cover(weight.name):
         return None
     for part in scheme.parts:
-        if any(_targets(module, weight) for module in part.modules):
+        if _names(part.modules).cover(weight.name) or ("Linear" in part.modules and weight.kind != "output"):
             return _Way(part.bits, part.group_size, part.block, part.format or scheme.method)
     if scheme.parts or weight.kind == "output" or (scheme.method == "mxfp4" and weight.kind != "experts"):
         return None
@@ -189,24 +190,71 @@ def _way(weight: Weight, scheme: Quantization) -> _Way | None:
     return _Way(scheme.bits, scheme.group_size, scheme.block, f"{scheme.method} {scheme.format or ''}")
 
 
-def _targets(module: str, weight: Weight) -> bool:
-    if module == "Linear":
-        return weight.kind != "output"
-    if module.startswith("re:"):
-        return _matches(module, weight.name)
-    # Checkpoints name the matrices that vLLM fuses: gate_proj and up_proj are alike.
-    return f".{weight.name}".endswith(f".{module}")
+ALIASES = (
+    (re.compile(r"^(backbone|language_model\.model|model\.language_model|transformer)\.layers"), "model.layers"),
+    (
+        re.compile(r"\b(block_sparse_moe|feed_forward|mixer(?=\.(experts|shared_experts|gate|up_proj|down_proj)))\b"),
+        "mlp",
+    ),
+    (re.compile(r"\bmixer(?=\.[qkvo]_proj)"), "self_attn"),
+    (re.compile(r"\bmixer\b"), "mamba"),
+    (re.compile(r"\bshared_expert\b(?!_gate)"), "shared_experts"),
+    (re.compile(r"\bexperts\.\d+\b"), "experts"),
+    (re.compile(r"\bw1\b"), "gate_proj"),
+    (re.compile(r"\bw2\b"), "down_proj"),
+    (re.compile(r"\bw3\b"), "up_proj"),
+)
+"""Names that checkpoints of different architectures give the same module, brought to one."""
 
 
-def _matches(pattern: str, name: str) -> bool:
-    if pattern.startswith("re:"):
-        try:
-            return re.match(pattern[3:], name) is not None
-        except re.error:
-            return False
-    if "*" in pattern:
-        return fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + ".*")
-    return f".{pattern}." in f".{name}."
+class _Names:
+    """A list of module names with wildcards and regular expressions, ready to be asked many times."""
+
+    def __init__(self, entries: tuple[str, ...]) -> None:
+        self.plain: set[str] = set()
+        patterns = []
+        for entry in entries:
+            if entry.startswith("re:"):
+                patterns.append(entry[3:])
+            elif "*" in entry:
+                patterns.append(
+                    fnmatch.translate(_canonical(entry)) + "|" + fnmatch.translate(_canonical(entry) + ".*")
+                )
+            else:
+                self.plain.add(_canonical(entry))
+        self.patterns = [pattern for pattern in map(_compiled, dict.fromkeys(patterns)) if pattern is not None]
+
+    def cover(self, name: str) -> bool:
+        """Whether an entry is the name, an ancestor, or a part of its path between two dots."""
+        name = _canonical(name)
+        if self.plain:
+            words = name.split(".")
+            ends = range(len(words) + 1)
+            if any(".".join(words[i:j]) in self.plain for i in ends for j in ends[i + 1 :]):
+                return True
+        return any(pattern.match(name) for pattern in self.patterns)
+
+
+@lru_cache(maxsize=64)
+def _names(entries: tuple[str, ...]) -> _Names:
+    return _Names(entries)
+
+
+@lru_cache(maxsize=8192)
+def _canonical(name: str) -> str:
+    for pattern, word in ALIASES:
+        name = pattern.sub(word, name)
+    return name
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    # A pattern from a file must not be able to run for minutes: real ones are short and without nested repeats.
+    if len(pattern) > 400 or re.search(r"[*+}]\)?[*+{]", pattern):
+        return None
+    try:
+        return re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return None
 
 
 def _scales(weight: Weight, way: _Way) -> int:
