@@ -29,7 +29,7 @@ from llmdoctor_core.facts import (
 )
 
 from . import arguments, graphs, releases, since, specs
-from .lengths import Length, length_of
+from .length import Derived, derived_length, long_lengths_allowed
 from .releases import Release
 
 NEWEST = releases.newest()
@@ -305,20 +305,26 @@ class _Resolver:
             if automatic:
                 self.override("max_model_len", None, "auto: the model's length, which is not known")
             return
-        length = length_of(self.model, self.rules, disable_sliding_window=bool(self.value("disable_sliding_window")))
-        self.found["derived_max_model_len"] = self._derived_length(length)
+        without_window = bool(self.value("disable_sliding_window"))
+        derived = derived_length(self.model, self.version, disable_sliding_window=without_window)
+        self.found["derived_max_model_len"] = self._longest(derived)
+        why = f"{derived.key} of the configuration" if derived.key else "the configuration tells no length"
+        if derived.factor != 1.0:
+            why += f", rope factor {derived.factor:g}"
+        if derived.default < derived.length:
+            why += "; LongRoPE starts at original_max_position_embeddings since 0.11.1"
         if automatic:
-            self.override("max_model_len", length.default, f"auto: at most {length.why}")
+            self.override("max_model_len", derived.default, f"auto: at most {why}")
         else:
-            self.derive("max_model_len", length.default, length.why)
+            self.derive("max_model_len", derived.default, why)
 
-    def _derived_length(self, length: Length) -> Argument:
+    def _longest(self, derived: Derived) -> Argument:
         """The longest ``--max-model-len`` that is not refused; None where any is taken."""
-        limit: int | None = max(length.derived, length.model_max_length or 0)
-        why = f"{length.key}={length.derived}"
-        if not length.certain:
+        limit: int | None = max(int(derived.length), derived.model_max_length or 0)
+        why = f"{derived.key}={derived.length:g}"
+        if derived.key is None:
             limit, why = None, "the configuration tells no length: any is taken"
-        elif self.environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").strip().lower() in ("1", "true"):
+        elif long_lengths_allowed(self.environment):
             limit, why = None, f"VLLM_ALLOW_LONG_MAX_MODEL_LEN is set ({why})"
         return Argument(name="derived_max_model_len", value=limit, origin="derived", why=why)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,45 +30,43 @@ class Derived(Struct, frozen=True, kw_only=True):
 
     length: float
     key: str | None
+    """The configuration's key it comes from, None where none tells a length and any value given is taken."""
     default: int
     """What --max-model-len is where it is not given: for longrope the length before extension."""
     model_max_length: int | None = None
+    """A longer length the configuration allows when asked for."""
+    factor: float = 1.0
+    """Rope factor that is part of ``length``."""
 
 
-def derived_length(model: Model, version: str) -> Derived:
+def derived_length(model: Model, version: str, *, disable_sliding_window: bool = False) -> Derived:
     """The length of config/model.py: _get_and_verify_max_len, as this release reads the configuration."""
     rules = at(table("length.toml")["rule"], version)
     text = _text(model)
     if text is None:
         length = float(model.training_length or WITHOUT_KEY)
-        return Derived(length=length, key="max_position_embeddings", default=int(length))
-    key, length = _smallest(text)
-    longest = text.values.get("model_max_length")
-    if isinstance(longest, int) and longest:
-        key, length = "model_max_length", longest
-    tokenizer = model.source.tokenizer.model_max_length
-    if tokenizer is not None and length is not None:
-        length = min(length, int(tokenizer))
-    if length is None:
+        key = "max_position_embeddings" if model.training_length else None
+        return Derived(length=length, key=key, default=int(length))
+    key, smallest = _smallest(text)
+    longest = _tokens(text.values.get("model_max_length"))
+    if longest and rules["model_max_length_wins"]:
+        key, smallest = "model_max_length", longest
+    window = _tokens(text.values.get("sliding_window"))
+    if disable_sliding_window and window is not None and window < smallest:
+        key, smallest = "sliding_window", window
+    smallest = min(smallest, _tokenizer_limit(model, text, rules["tokenizer_length"]))
+    if math.isinf(smallest):
         return Derived(length=float(WITHOUT_KEY), key=None, default=WITHOUT_KEY)
-    scaled: float = length
     ropes = _ropes(text)
-    if "gemma3" not in str(model.config.get("model_type", "")) and (ropes or rules["always_scaled"]):
-        factor = 1.0
-        for rope in ropes:
-            kind = str(rope.get("rope_type", rope.get("type", "default")))
-            if kind in rules["unscaled"]:
-                continue
-            factor = float(rope.get("factor") or factor)
-            if kind == "yarn":
-                scaled = int(rope.get("original_max_position_embeddings") or length)
-        scaled = scaled * factor
-    default = int(scaled)
-    if any(str(rope.get("rope_type", rope.get("type"))) in ("longrope", "su") for rope in ropes):
-        original = text.values.get("original_max_position_embeddings")
-        default = int(original) if isinstance(original, int) else default
-    own = longest if isinstance(longest, int) else None
-    return Derived(length=scaled, key=key, default=default, model_max_length=own)
+    length, factor = smallest, 1.0
+    if "gemma3" not in str(text.values.get("model_type", "")) and (ropes or rules["always_scaled"]):
+        length, factor = _scaled(smallest, ropes, rules["unscaled"])
+    default = int(length)
+    original = _tokens(text.values.get("original_max_position_embeddings"))
+    if original and rules["longrope_starts_short"] and any(_type(rope) == "longrope" for rope in ropes):
+        default = int(original)
+    own = int(longest) if longest else None
+    return Derived(length=length, key=key, default=default, model_max_length=own, factor=factor)
 
 
 def check_length(launch: Launch, model: Model) -> None:
@@ -75,18 +74,24 @@ def check_length(launch: Launch, model: Model) -> None:
     asked = launch.get("max_model_len")
     if not launch.given("max_model_len") or not isinstance(asked, int) or asked < 0:
         return
-    derived = derived_length(model, launch.version)
+    without_window = bool(launch.get("disable_sliding_window"))
+    derived = derived_length(model, launch.version, disable_sliding_window=without_window)
     if asked <= derived.length or derived.key is None:
         return
     if derived.model_max_length is not None and asked <= derived.model_max_length:
         return
-    if str(launch.environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0")).strip().lower() in ("1", "true"):
+    if long_lengths_allowed(launch.environment):
         return
     text = at(table("length.toml")["rule"], launch.version)["too_long"]
     message = text.format(
         asked=asked, key=derived.key, derived=derived.length, model_max_length=derived.model_max_length
     )
     raise RefusedError("CTX601", message, asked=asked, derived=int(derived.length))
+
+
+def long_lengths_allowed(environment: Mapping[str, str]) -> bool:
+    """Whether VLLM_ALLOW_LONG_MAX_MODEL_LEN turns the refusal into a warning."""
+    return environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").strip().lower() in ("1", "true")
 
 
 def _text(model: Model) -> Keys | None:
@@ -98,13 +103,26 @@ def _text(model: Model) -> Keys | None:
         return None
 
 
-def _smallest(text: Keys) -> tuple[str | None, int | None]:
-    key, length = None, None
+def _smallest(text: Keys) -> tuple[str | None, float]:
+    key, length = None, math.inf
     for name in LENGTH_KEYS:
-        value = text.count(name, most=1 << 40)
-        if value is not None and (length is None or value < length):
+        filled = text.absent.get(name) if name not in text.unknown else None
+        value = _tokens(text.values.get(name, filled))
+        if value is not None and value < length:
             key, length = name, value
     return key, length
+
+
+def _tokenizer_limit(model: Model, text: Keys, models: str) -> float:
+    """The tokenizer's own limit, for the ``models`` whose release looks at it; infinite for the others."""
+    looked_at = {
+        "none": False,
+        "all": True,
+        "pooling": model.pooling,
+        "pooling with absolute positions": model.pooling and text.values.get("position_embedding_type") == "absolute",
+    }
+    limit = model.source.tokenizer.model_max_length
+    return limit if looked_at[models] and limit is not None and limit > 0 else math.inf
 
 
 def _ropes(text: Keys) -> list[Mapping[str, Any]]:
@@ -114,3 +132,28 @@ def _ropes(text: Keys) -> list[Mapping[str, Any]]:
             nested = [part for part in value.values() if isinstance(part, Mapping)]
             return nested or [value]
     return []
+
+
+def _type(rope: Mapping[str, Any]) -> str:
+    kind = str(rope.get("rope_type") or rope.get("type") or "default")
+    return "longrope" if kind == "su" else kind
+
+
+def _scaled(length: float, ropes: list[Mapping[str, Any]], unscaled: list[str]) -> tuple[float, float]:
+    """The length times its rope factor, and the factor. YaRN counts from the length before extension."""
+    factor = 1.0
+    for rope in ropes:
+        kind = _type(rope)
+        if kind in unscaled:
+            continue
+        factor = float(_tokens(rope.get("factor")) or factor)
+        if kind == "yarn":
+            length = _tokens(rope.get("original_max_position_embeddings")) or length
+    return length * factor, factor
+
+
+def _tokens(value: Any) -> float | None:
+    """A length or factor as the configuration gives it, None for what is no sensible number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 < value < 1 << 40 else None
