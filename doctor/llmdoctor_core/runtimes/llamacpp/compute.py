@@ -45,14 +45,15 @@ def compute_buffers(
     table = _table()
     low, high = (_width(model, table[end]) * setting.ubatch * F32 for end in ("low", "high"))
     spans = _cells(launch, kept, setting, build)
-    masks = sum(spans) * setting.ubatch
+    half = has(build, "half mask") and not types.transposed
+    masks = sum(spans) * setting.ubatch * (2 if half else 4)
     many = not has(build, "few logits rows")
     logits = model.vocabulary * F32 * (setting.ubatch if many else setting.slots)
     scores = model.heads * max(spans, default=0) * setting.ubatch * F32 if types.transposed else 0
     copies = PIPELINE_COPIES if len(spread.devices) > 1 else 1
-    low = max(low + (0 if spread.devices else 2 * masks), logits if many else 0, scores)
+    low = max(low + (masks if half else masks // 2 if not spread.devices else 0), logits if many else 0, scores)
     high = high * (table["high"]["indexer"] if _indexed(kept) else 1) + logits + 1.3 * scores
-    high += (4 + 2 * types.transposed) * masks * copies + _beside(kept, setting, types, spans)
+    high += masks * copies * (1 if half else 1.5) + _beside(kept, setting, types, spans)
     graph = Estimate(low=math.floor(low), high=math.ceil(high), why=WHY)
     if not spread.devices:
         return {HOST: graph}
@@ -60,7 +61,7 @@ def compute_buffers(
     on_host = HOST in spread.of_layer or spread.cache_on_host
     host = Estimate(
         low=math.floor(0.5 * inputs),
-        high=math.ceil(high if on_host else 4 * masks * copies + 3 * inputs * copies + logits / setting.ubatch),
+        high=math.ceil(high if on_host else masks * copies + 3 * inputs * copies + logits / setting.ubatch),
         why=WHY,
     )
     idle = set(range(len(spread.devices))) - set(spread.of_layer)
