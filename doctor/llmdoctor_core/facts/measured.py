@@ -11,7 +11,8 @@ from .base import Fact
 Stage = Literal["nothing", "plan", "cache", "ready", "first-token"]
 """How far a load came, in this order."""
 
-Ending = Literal["reached", "died", "timed out", "interrupted", "not started"]
+Ending = Literal["reached", "died", "timed out", "refused", "interrupted"]
+"""``refused``: the server was ready and did not answer the request for one token."""
 
 
 class PhaseTime(Struct, frozen=True, kw_only=True):

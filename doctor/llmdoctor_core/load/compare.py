@@ -79,8 +79,10 @@ def compare(
     rows = []
     taken: set[str] = set()
     for predicted in _predictions(forecast):
+        answer = _measured(predicted, figures)
         taken.add(predicted.name)
-        rows.append(_row(predicted, _measured(predicted, figures), circumstances))
+        if answer is not None or predicted.value:  # of nothing, nothing is printed
+            rows.append(_row(predicted, answer, circumstances))
     for name in dict.fromkeys(figure.name for figure in figures if figure.name not in taken | UNCOMPARED):
         found = [figure for figure in figures if figure.name == name]
         total = _total(found) if found[0].device is not None else found[-1]
@@ -125,6 +127,7 @@ def _llamacpp(forecast: Forecast) -> Iterable[_Predicted]:
         for name, value, figure in (
             ("weights", memory.weights, "weights"),
             ("activations", memory.activations, "compute"),
+            ("other", memory.other or None, "output"),
         ):
             if value is not None:
                 yield _Predicted(figure, "bytes", value, _certainty(memory, name, value), device, "device")

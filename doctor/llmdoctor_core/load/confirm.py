@@ -81,7 +81,7 @@ def confirm(
     if isinstance(forecast, Forecast):
         rows = compare(forecast, measured.figures, circumstances(measured, forecast, launch, facts.get(Gpus)))
     found = load_findings(measured, rows, facts.get(System), loaded.log)
-    if measured.ending in ("died", "timed out"):
+    if measured.ending in ("died", "timed out", "refused"):
         known = {finding.code for finding in found}
         found += tuple(finding for finding in triage_findings(loaded.diagnosis) if finding.code not in known)
     learnt = _learn(facts, measured, store) if learn else None

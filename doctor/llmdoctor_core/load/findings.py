@@ -22,6 +22,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+SHOWN = 5
+"""Last lines of the output that a finding shows as evidence."""
 SEND_US = (
     "either the launch is not what was asked for, or the forecast is wrong: please open an issue with the file that "
     "llmdoctor bundle writes"
@@ -58,6 +60,7 @@ def findings(
     found += _illegal_instruction(measured, system, log)
     found += _died(measured)
     found += _stalled(measured)
+    found += _refused(measured)
     found += [_softened(row, measured) for row in rows if row.verdict == "outside"]
     found += _kept(measured)
     return tuple(found)
@@ -86,7 +89,7 @@ def _died(measured: Measured) -> list[Finding]:
     return [
         fail(
             "the server ended by itself ({how}) in the phase {phase}, after {seconds} s of it; last line: {last}",
-            evidence=tuple(seen("output", line, "the server's log") for line in measured.tail),
+            evidence=tuple(seen("output", line, "the server's log") for line in measured.tail[-SHOWN:]),
             how=how, phase=_phase(measured), seconds=f"{seconds:.0f}", last=_last(measured),
         ).of("LOAD003", "server-died", None)
     ]  # fmt: skip
@@ -108,11 +111,23 @@ def _stalled(measured: Measured) -> list[Finding]:
         fail(
             "not {until} within {timeout} s: in the phase {phase} since {seconds} s, {still}. Usually behind it: "
             "{behind}. Last line: {last}",
-            evidence=tuple(seen("output", line, "the server's log") for line in measured.tail),
+            evidence=tuple(seen("output", line, "the server's log") for line in measured.tail[-SHOWN:]),
             until=measured.until, timeout=f"{measured.timeout or 0:g}", phase=name, seconds=f"{seconds:.0f}",
             still=still,
             behind=behind, last=_last(measured),
         ).of("LOAD002", "start-phase-stalled", None)
+    ]  # fmt: skip
+
+
+def _refused(measured: Measured) -> list[Finding]:
+    if measured.ending != "refused":
+        return []
+    return [
+        fail(
+            "the server is ready and refuses a request for one token: {answer}",
+            evidence=tuple(seen("output", line, "the server's log") for line in measured.tail[-SHOWN:]),
+            answer=measured.notes[-1] if measured.notes else "no answer",
+        ).of("LOAD007", "first-request-refused", None)
     ]  # fmt: skip
 
 

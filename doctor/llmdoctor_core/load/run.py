@@ -138,7 +138,7 @@ def _once(
             tell(Event(kind="command", at=0.0, text=" ".join(command.argv)))
             process.start(command.argv)
             client = _client(argv, environment, port)
-            _watch(process, progress, client, plan, run, tell)
+            _watch(runtime, process, progress, client, plan, run, tell)
             at, silent = process.seconds(), process.silent()
             tell(Event(kind="stop", at=at, text=run.ending))
     except KeyboardInterrupt as interrupt:
@@ -194,7 +194,13 @@ def _client(argv: tuple[str, ...], environment: Mapping[str, str], port: int) ->
 
 
 def _watch(
-    process: Process, progress: Progress, client: Client, plan: Plan, run: _Run, tell: Callable[[Event], None]
+    runtime: str,
+    process: Process,
+    progress: Progress,
+    client: Client,
+    plan: Plan,
+    run: _Run,
+    tell: Callable[[Event], None],
 ) -> None:
     """Until the stage is reached, the server dies or the time is up."""
     wanted = STAGES.index(plan.until)
@@ -221,7 +227,7 @@ def _watch(
                 return
             progress.begin("first token", process.seconds())
             teller.tell()
-            _first_token(process, progress, client, plan, run)
+            _first_token(runtime, process, progress, client, plan, run)
             return
 
 
@@ -253,25 +259,32 @@ def _inquire(client: Client, run: _Run) -> None:
     run.figures += figures_of(client)
 
 
-def _first_token(process: Process, progress: Progress, client: Client, plan: Plan, run: _Run) -> None:
+def _first_token(runtime: str, process: Process, progress: Progress, client: Client, plan: Plan, run: _Run) -> None:
     listed = client.get("/v1/models").json()
     data: Any = listed.get("data") if isinstance(listed, dict) else None
     model = data[0].get("id") if isinstance(data, list) and data and isinstance(data[0], dict) else None
+    body: dict[str, Any]
     remaining = max(plan.timeout - process.seconds(), 1.0)
     # token ids, so that a server without a tokenizer answers too; 1 is a token of every vocabulary
-    body = {"model": model, "prompt": [1, 1, 1], "max_tokens": 1, "temperature": 0, "detokenize": False}
-    answer = client.post("/v1/completions", body, timeout=remaining)
+    if runtime == "llamacpp":
+        # its own endpoint, and a letter: a token without text is refused by the parser of what models say
+        path, body = "/completion", {"prompt": [1, 1, 1], "n_predict": 1, "grammar": "root ::= [a-zA-Z]"}
+    else:
+        path = "/v1/completions"
+        body = {"model": model, "prompt": [1, 1, 1], "max_tokens": 1, "temperature": 0, "detokenize": False}
+    answer = client.post(path, body, timeout=remaining)
     process.wait(POLL)
     if answer.ok:
         progress.prove("first-token")
         seconds = round(answer.seconds, 3)
-        run.figures.append(Figure(name="first_token_seconds", value=seconds, step=0.001, source="POST /v1/completions"))
+        run.figures.append(Figure(name="first_token_seconds", value=seconds, step=0.001, source=f"POST {path}"))
     elif not process.running():
         run.ending = "died"
     elif answer.status == 0 and answer.seconds >= remaining - 1:
         run.ending = "timed out"
     else:
-        run.notes.append(f"the request for one token was answered HTTP {answer.status}: {answer.body[:300]}")
+        run.ending = "refused"
+        run.notes.append(f"POST {path} was answered HTTP {answer.status}: {answer.body[:300]}")
 
 
 def _memory_kept(before: dict[str, int], gpu_memory: GpuMemory) -> dict[str, int]:
