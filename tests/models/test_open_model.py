@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from llmdoctor_core.errors import InputError
+from llmdoctor_core.facts import ModelSource
 from llmdoctor_core.models import describe
 from llmdoctor_core.models.catalogue import find, names, near
 from llmdoctor_core.models.open import open_model
@@ -301,3 +302,22 @@ def _timed(source: object) -> float:
     start = time.perf_counter()
     describe(source)  # type: ignore[arg-type]
     return time.perf_counter() - start
+
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*--*.json"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_catalogue_knows_every_recorded_configuration_alike(path: Path) -> None:
+    name = path.stem.replace("--", "/", 1)
+    source = find(name)
+    assert source is not None
+    assert source.config is not None
+    ours = describe(source)
+    theirs = describe(ModelSource(name=name, origin="folder", where="", config=json.loads(path.read_text())))
+    completed = {"arcee-ai/Trinity-Nano-Base"}  # that copy records no widths
+    assert ours.layers == theirs.layers
+    assert (ours.heads, ours.kv_heads, ours.head_dim) == (theirs.heads, theirs.kv_heads, theirs.head_dim)
+    assert ours.architecture == theirs.architecture
+    if name not in completed:
+        assert ours.hidden_size == theirs.hidden_size

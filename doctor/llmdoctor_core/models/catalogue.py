@@ -52,6 +52,9 @@ def _index() -> dict[str, dict[str, Any]]:
         index[full] = row
         # A bare name that two owners share would be ambiguous; the first row keeps it.
         index.setdefault(full.rpartition("/")[2], row)
+    for key in list(index):
+        # The hub knows Llama 3.1 by two names.
+        index.setdefault(key.replace("meta-llama-3", "llama-3"), index[key])
     return index
 
 
@@ -71,10 +74,15 @@ def _source(row: dict[str, Any]) -> ModelSource:
 
 
 def expanded(value: Any) -> Any:
-    """Undoes the catalogue's one abbreviation: ``{"runs": [[value, times], ...]}`` stands for a long list."""
+    """Undoes the catalogue's abbreviations of long lists.
+
+    ``{"runs": [[value, times], ...]}`` and ``{"repeat": [values], "times": n}``.
+    """
     if isinstance(value, dict):
         if value.keys() == {"runs"}:
             return [expanded(entry) for entry, times in value["runs"] for _ in range(times)]
+        if value.keys() == {"repeat", "times"}:
+            return [expanded(entry) for entry in value["repeat"]] * value["times"]
         return {key: expanded(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [expanded(entry) for entry in value]
