@@ -23,9 +23,12 @@ def test_fit_decides_within_the_forecast(row: dict[str, Any]) -> None:
     bounds = made.cache.certainty
     low, high = (bounds.low, bounds.high) if isinstance(bounds, Estimate) else (made.cache.tokens, made.cache.tokens)
     assert low - 256 <= row["context"] <= high + 256
-    assert high - low < 0.3 * 262144
-    if row["layers"] is not None:
-        (said,) = (note for note in made.notes if note.startswith("--fit leaves"))
+    assert high - low <= 2304, "a lowered context is known to a few blocks of 256"
+    moved = [note for note in made.notes if note.startswith("--fit leaves")]
+    if row["layers"] is None:
+        assert moved == []
+    else:
+        (said,) = moved
         least, most = layers_of(said)
         assert least - 1 <= row["layers"] <= most + 1
 

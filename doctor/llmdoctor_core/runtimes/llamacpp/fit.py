@@ -50,11 +50,11 @@ def fitted(launch: Launch, kept: Geometry, setting: Context, spread: Split, usag
     surely = any(least > target for (least, _), target in zip(asked, targets, strict=True))
     room = sum(targets)
     notes = [] if surely else ["whether --fit changes anything lies within the bounds of the compute buffer"]
-    context = None
+    context, enough = None, False
     if setting.chosen and setting.training and sum(most for _, most in asked) > room:
-        context = _context(launch, kept, setting, usage, asked, targets, build)
+        context, enough = _context(launch, kept, setting, usage, asked, targets, build)
     over = usage(context[0] if context else None, None)
-    if all(least <= target for (least, _), target in zip(over, targets, strict=True)):
+    if (enough and len(targets) == 1) or all(least <= target for (least, _), target in zip(over, targets, strict=True)):
         return Fit(context=context, notes=tuple(notes))
     return _layers(launch, kept, spread, usage, context, targets, notes)
 
@@ -70,21 +70,25 @@ def margins(launch: Launch, devices: int) -> list[int]:
 
 def _context(
     launch: Launch, kept: Geometry, setting: Context, usage: Usage, asked: list[Range], targets: list[int], build: int
-) -> Range | None:
-    """The lowered total by linear interpolation between the least context and the whole, at both ends of the bounds."""
+) -> tuple[Range | None, bool]:
+    """The lowered total by linear interpolation between the least context and the whole, at both ends of the bounds.
+
+    True beside it where the least context leaves room at either end: with one device --fit then moves no layers.
+    """
     streams = setting.streams if has(build, "context per sequence") else 1
     most = (setting.training or 0) * streams
     least = int(launch.get("fit_ctx") or 4096) * streams
     if most <= least:
-        return None
+        return None, False
     room = sum(targets)
     if len(targets) > 1:
         weights = sum(low for low, _ in usage(least, None))
         room -= (len(targets) + 1) * weights // max(kept.all_layers, 1) // (6 if kept.experts else 2)
     at_least = usage(least, None)
-    found = []
+    found, enough = [], False
     for end in (1, 0):
         full, small = (sum(device[end] for device in devices) for devices in (asked, at_least))
+        enough |= room > small
         if full <= room:
             found.append(most)
         elif room <= small or full <= small:
@@ -92,7 +96,7 @@ def _context(
         else:
             context = least + (most - least) * (room - small) // (full - small)
             found.append(max(context - context % (256 * streams), least))
-    return min(found), max(found)
+    return (min(found), max(found)), enough
 
 
 def _layers(
