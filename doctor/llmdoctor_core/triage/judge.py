@@ -12,7 +12,7 @@ from .anchors import anchors, words_of
 from .diagnosis import Condition, LogLine, placeholders
 from .lines import Line, messages
 from .reading import Reader
-from .signatures import CONFIDENCES, RANKS, About, Milestone, Signature, Symptoms
+from .signatures import CONFIDENCES, RANKS, About, Milestone, Rank, Signature, Symptoms
 
 EVIDENCE = 5
 """Lines that a condition shows as evidence."""
@@ -27,6 +27,7 @@ class Hit(Struct, frozen=True):
     """A signature that matched a line."""
 
     signature: Signature
+    rank: Rank
     line: LogLine
     params: dict[str, str]
     quiet: bool
@@ -121,7 +122,7 @@ class Judge:
             key = (signature.code, signature.pattern)
             self._counts[key] = self._counts.get(key, 0) + 1
             if self._counts[key] <= EVIDENCE * 4:
-                self._hits.append(Hit(signature, place, params, line.level in _QUIET, order))
+                self._hits.append(Hit(signature, signature.rank, place, params, line.level in _QUIET, order))
         self._follow_traceback(line, place, explained)
 
     def _follow_traceback(self, line: Line, place: LogLine, explained: bool) -> None:
@@ -147,7 +148,7 @@ class Judge:
     def conditions(self) -> tuple[Condition, ...]:
         """The conditions, the likeliest first cause first."""
         codes = {hit.signature.code for hit in self._hits if not hit.signature.at_end}
-        live = [hit for hit in self._hits if self._stands(hit, codes)]
+        live = [outlived for hit in self._hits if self._stands(hit, codes) and (outlived := self._outlived(hit))]
         grouped: dict[str, list[Hit]] = {}
         for hit in sorted(live, key=_claim):
             grouped.setdefault(hit.signature.code, []).append(hit)
@@ -155,6 +156,14 @@ class Judge:
         told = any(condition.rank in ("cause", "symptom") for condition in conditions)
         # what says only that something failed elsewhere is noise once it is told what
         return tuple(condition for condition in conditions if condition.rank != "wrapper" or not told)
+
+    def _outlived(self, hit: Hit) -> Hit | None:
+        """The hit, as a warning where the server came up all the same afterwards; None where that makes it nothing."""
+        if hit.order > self._passed.get("serving", 0):
+            return hit
+        if hit.rank in ("cause", "warning"):
+            return Hit(hit.signature, "warning", hit.line, hit.params, hit.quiet, hit.order)
+        return None
 
     def _stands(self, hit: Hit, codes: set[str]) -> bool:
         signature = hit.signature
@@ -175,7 +184,7 @@ class Judge:
         best = hits[0].signature
         about = self._watch.symptoms.about.get(best.code, About(says="{code} was recognised in the log"))
         evidence: dict[str, LogLine] = {}
-        for hit in sorted(hits, key=lambda hit: (RANKS.index(hit.signature.rank) * -1, hit.order)):
+        for hit in sorted(hits, key=lambda hit: (-RANKS.index(hit.rank), hit.order)):
             evidence.setdefault(hit.line.text, hit.line)
         params = {"code": best.code}
         for hit in hits:
@@ -185,7 +194,7 @@ class Judge:
         return Condition(
             code=best.code,
             name=self._watch.symptoms.names.get(best.code, best.code.lower()),
-            rank=best.rank,
+            rank=hits[0].rank,
             confidence=best.confidence,
             says=says,
             params=params,
@@ -201,7 +210,7 @@ def _claim(hit: Hit) -> tuple[int, bool, int, int]:
     """Sorts by the claim to be the first cause: rank, then loud before quiet lines, then confidence, then earliest."""
     signature = hit.signature
     return (
-        -RANKS.index(signature.rank),
+        -RANKS.index(hit.rank),
         hit.quiet,
         -CONFIDENCES.index(signature.confidence),
         hit.order,

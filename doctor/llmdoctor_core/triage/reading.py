@@ -28,7 +28,8 @@ _BUFFERS = {"model": "weights", "KV": "cache", "RS": "state", "compute": "comput
 _GGUF_ROW = re.compile(r"llama_model_loader: - kv +\d+: +(\S+) +(\w+(?:\[[^\]]*\])?) += (.*)")
 _SGLANG_ITEM = re.compile(r"(?:^|, )([a-z_]+)=('[^']*'|\"[^\"]*\"|[^,()\[\]{}]+|\[[^\]]*\])")
 _TYPED = re.compile(
-    r"(?:^|[\s'\"/+])((?:\S*/)?llama-server -|python3? -m sglang\.launch_server |sglang serve |trtllm-serve )"
+    r"(?i:^|[$#>+] |\bexec |\bcommand:? |\bcmd:? |\brunning:? )"
+    r"((?:\S*/)?llama-server -|(?:\S*/)?python[\d.]* -m sglang\.launch_server |sglang serve -|trtllm-serve )"
 )
 _TYPED_WORDS = frozenset({b"llama", b"sglang", b"trtllm"})
 

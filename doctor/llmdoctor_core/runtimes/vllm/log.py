@@ -38,6 +38,11 @@ _FROM_NAMESPACE = (
     "enforce_eager", "speculative_config", "kv_transfer_config", "trust_remote_code", "enable_expert_parallel",
     "distributed_executor_backend", "hf_overrides", "limit_mm_per_prompt", "cpu_offload_gb", "block_size",
 )  # fmt: skip
+_TYPED = re.compile(
+    r"(?i:^|[$#>+] |\bexec |\bcommand:? |\bcmd:? |\brunning:? )"
+    r"((?:\S*/)?vllm serve (?!with\b|on\b)\S|(?:\S*/)?python[\d.]* -m vllm\.entrypoints\.openai\.api_server \S)"
+)
+"""The command as a shell, its trace or a supervisor shows it; not as prose mentions it."""
 _NOT_ARGUMENTS = {"subparser", "dispatch_function", "model_tag", "config", "headless", "api_server_count", "model"}
 
 
@@ -200,7 +205,7 @@ def _flags(arguments: dict[str, Any]) -> list[str]:
 
 def _command(text: str) -> tuple[str, ...]:
     """``vllm serve ...`` or ``python -m vllm.entrypoints.openai.api_server ...`` as a shell's trace shows it."""
-    match = re.search(r"(?:^|[\s'\"/])(vllm serve \S|python3? -m vllm\.entrypoints\.openai\.api_server \S)", text)
+    match = _TYPED.search(text)
     if match is None or len(text) > MAX_LITERAL:
         return ()
     try:

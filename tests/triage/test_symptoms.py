@@ -1,0 +1,138 @@
+"""Every signature: matches its kind reworded and re-pathed, is found by its words, and keeps silent on healthy starts."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from llmdoctor_core.text import LANGUAGES, page
+from llmdoctor_core.triage import triage_lines
+from llmdoctor_core.triage.anchors import anchors, words_of
+from llmdoctor_core.triage.signatures import Signature, parse, symptoms
+
+DATA = Path(__file__).parents[1] / "data"
+SIGNATURES = symptoms().signatures
+REPORTS = [json.loads(line) for line in (DATA / "failure-reports.jsonl").read_text().splitlines()]
+CARRIERS = (
+    "{}",
+    "(EngineCore_DP0 pid=4711) ERROR 07-15 10:00:00 [core.py:708] {}",
+    "[2026-01-02 03:04:05 TP1] {}",
+    "2026-01-02T03:04:05.123456789Z stderr F {}",
+    "vllm-1  | \x1b[36m(Worker_TP1 pid=99)\x1b[0;0m ERROR 07-15 10:00:00 [multiproc_executor.py:671] {}",
+)
+
+
+def _names() -> Iterator[str]:
+    for number, signature in enumerate(SIGNATURES):
+        yield f"{signature.code}-{number}"
+
+
+def reworded(line: str, seed: int) -> str:
+    """The same line from another machine: other paths, process numbers and addresses; figures stay."""
+    chance = random.Random(seed)
+    line = re.sub(r"/(?:usr/local|usr|opt|home/\w+|workspace|root)(?=/)", f"/srv/run{chance.randrange(99)}", line)
+    line = re.sub(r"\bpid[= ]?\d+", f"pid={chance.randrange(2, 99999)}", line)
+    return re.sub(r"\b0x[0-9a-f]+", f"{chance.randrange(1 << 40):#x}", line)
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=_names())
+def test_a_signature_matches_its_examples_and_not_its_counterexamples(signature: Signature) -> None:
+    pattern = re.compile(signature.pattern)
+    for line in signature.match:
+        assert pattern.search(line), line
+        assert pattern.search(reworded(line, 7)), reworded(line, 7)
+        assert not anchors(signature.pattern).isdisjoint(words_of(line.encode())), "no word announces it"
+    for line in signature.silent:
+        assert not pattern.search(line), line
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=_names())
+def test_a_signature_is_found_in_a_log_whatever_carries_the_line(signature: Signature) -> None:
+    if signature.after or signature.before or signature.at_end or signature.needs:
+        pytest.skip("depends on other lines")
+    for carrier in CARRIERS:
+        codes = {condition.code for condition in triage_lines([carrier.format(signature.match[0])]).conditions}
+        assert signature.code in codes or codes & set(signature.unless), carrier
+
+
+def test_no_pattern_quotes_a_whole_message_of_one_report() -> None:
+    """A pattern names the kind: what it spells out is never all of a report's line, unless the line is a bare name."""
+    messages = {line for report in REPORTS for line in report["log_lines"] if len(line.split()) > 9}
+    for signature in SIGNATURES:
+        for alternative in re.split(r"(?<!\\)\|", signature.pattern):
+            literal = re.sub(r"\\(.)", r"\1", alternative).lower()
+            assert not any(len(message) > 70 and message.lower() in literal for message in messages), alternative
+
+
+def test_every_condition_has_a_name_and_a_sentence() -> None:
+    about, names = symptoms().about, symptoms().names
+    for code in {signature.code for signature in SIGNATURES}:
+        assert code in about, code
+        assert code in names, f"{code} has no page"
+
+
+def test_what_a_condition_names_as_looking_alike_exists() -> None:
+    names = symptoms().names
+    others = {code for signature in SIGNATURES for code in (*signature.also, *signature.unless, *signature.needs)}
+    others |= {code for about in symptoms().about.values() for code in about.also}
+    assert others <= names.keys(), others - names.keys()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_pages_of_symptoms_have_the_fixed_sections(language: str) -> None:
+    headings = {
+        "en": ["What it checks", "Why it matters", "How to fix", "When to ignore", "Evidence", "References"],
+        "ko": ["무엇을 확인합니까", "왜 중요합니까", "해결 방법", "무시해도 되는 경우", "근거", "참고"],
+    }[language]
+    for code in {signature.code for signature in SIGNATURES}:
+        text = page(code, language, ("llmdoctor_checks",))
+        assert text is not None, code
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == headings, code
+        folder = resources.files("llmdoctor_checks") / "explain" / language
+        assert (folder / f"{code}.md").is_file(), f"{code} has no page in {language}"
+
+
+def test_the_first_answer_is_right_for_nine_of_ten_reports() -> None:
+    logged = [report for report in REPORTS if report["log_lines"]]
+    assert len(logged) > 150
+    right = third = 0
+    for report in logged:
+        answers = triage_lines(report["log_lines"]).candidates
+        right += bool(set(report["expected"]).intersection(answers[:1]))
+        third += bool(set(report["expected"]).intersection(answers[:3]))
+    assert right / len(logged) >= 0.9
+    assert third >= right
+
+
+def test_a_report_reworded_gets_the_same_answer() -> None:
+    for number, report in enumerate(REPORTS):
+        lines = report["log_lines"]
+        carried = [CARRIERS[number % 3].format(reworded(line, number)) for line in lines]
+        before = [condition.code for condition in triage_lines(lines).conditions][:1]
+        after = [condition.code for condition in triage_lines(carried).conditions][:1]
+        assert before == after, report["id"]
+
+
+HEALTHY = (DATA / "healthy-starts.log").read_text(encoding="utf-8").split("\n====\n")
+
+
+@pytest.mark.parametrize("number", range(len(HEALTHY)))
+def test_healthy_starts_show_nothing(number: int) -> None:
+    shown = triage_lines(HEALTHY[number].splitlines()).conditions
+    assert not shown, [(condition.code, condition.evidence) for condition in shown]
+
+
+@pytest.mark.parametrize("text", [
+    '[[signature]]\ncode = "X001"\npattern = "["\nmatch = ["["]\n',
+    '[[signature]]\ncode = "X001"\npattern = "\\\\d+"\nmatch = ["1"]\n',
+    '[[signature]]\ncode = "X001"\nregex = "a"\n',
+    "not toml",
+])  # fmt: skip
+def test_a_symptom_file_that_is_wrong_is_refused(text: str) -> None:
+    with pytest.raises((ValueError, re.error)):
+        parse(text)
