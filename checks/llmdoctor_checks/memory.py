@@ -402,6 +402,27 @@ def cache_promise_lost(launch: Launch, model: Model, forecast: Forecast | None) 
             have=have,
             flag=flag(launch, "disable_hybrid_kv_cache_manager"),
         )
+    elif launch.runtime == "vllm" and cache is not None:
+        sliding = sum(part.bytes for part in cache.parts if part.window)
+        whole = sum(part.bytes for part in cache.parts if not part.window)
+        batched = launch.get("max_num_batched_tokens")
+        if sliding > whole and isinstance(batched, int) and batched >= 2 * window and cache.request_tokens > window:
+            yield warn(
+                "{layers} layers need a window of {window} tokens, and vLLM {version} reserves room for the batched "
+                "tokens in flight too: {sliding} of the {have} of one request. --max-num-batched-tokens {batched} sets "
+                "that; a smaller one gives it back at the price of slower prefill",
+                evidence=(
+                    seen("max_num_batched_tokens", batched, launch.arguments["max_num_batched_tokens"].origin),
+                    seen("sliding layers", len(windows), model.source.where),
+                ),
+                where=argument(launch, "max_num_batched_tokens"),
+                layers=len(windows),
+                window=window,
+                version=launch.version,
+                sliding=gib(sliding),
+                have=have,
+                batched=batched,
+            )
 
 
 @check("MEM811", "jit-build-exceeds-memory", runtimes={"vllm", "sglang"})

@@ -171,9 +171,11 @@ def _skipped(missing: Unavailable) -> Finding:
 
 def _placed(finding: Finding, places: dict[str, Place]) -> Finding:
     """The finding pointed to the file and line that set what it is about, where the launch was read from a file."""
-    if not places or (finding.where and finding.where.kind == "file"):
+    if not places:
         return finding
     place = places.get(finding.where.name) if finding.where else None
+    if place is None and finding.where and finding.where.kind == "file":
+        return finding
     return replace(finding, where=place or places.get("launch", finding.where))
 
 

@@ -213,6 +213,9 @@ def _container(found: Deployment) -> Container:
     shm = found.shm_bytes
     if shm is None and not found.ipc_host and found.engine != "kubernetes":
         shm = DOCKER_SHM
+    unread = {} if shm is not None else {"shm": "the host's is used" if found.ipc_host else "no size is set"}
+    if found.gpu_access is not False:
+        unread["devices"] = "the container is described, not looked into"
     return Container(
         kind=found.engine or "container",
         image=found.image,
@@ -220,7 +223,7 @@ def _container(found: Deployment) -> Container:
         cpu_limit=found.cpu_limit,
         shm=Mount(path="/dev/shm", filesystem="tmpfs", size=shm) if shm is not None else None,
         ipc_host=found.ipc_host,
-        unread={} if shm is not None else {"shm": "the deployment sets no size"},
+        unread=unread,
     )
 
 

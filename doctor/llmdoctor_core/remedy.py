@@ -15,9 +15,9 @@ from .case import Case
 from .check import Check
 from .derive import Facts
 from .examine import Policy, examine
-from .facts import Forecast, LaunchRequest, Unavailable
+from .facts import Container, Forecast, LaunchRequest, Mount, Unavailable
 from .finding import Finding, Outcome
-from .units import gib
+from .units import gib, parse_size
 
 
 class Safety(str, enum.Enum):
@@ -175,9 +175,21 @@ def corrected(case: Case, actions: Iterable[AnyAction]) -> Case:
     request = case.launch
     if isinstance(request, Unavailable):
         return case
+    container = case.container
     for action in actions:
         request = _applied(request, action)
-    return replace(case, launch=request)
+        if isinstance(action, SetContainerOption) and isinstance(container, Container):
+            container = _granted(container, action)
+    return replace(case, launch=request, container=container)
+
+
+def _granted(container: Container, action: SetContainerOption) -> Container:
+    if action.flag == "--shm-size":
+        shm = Mount(path="/dev/shm", filesystem="tmpfs", size=parse_size(action.value, action.flag))
+        return replace(container, shm=shm)
+    if action.flag == "--gpus":
+        return replace(container, unread={**container.unread, "devices": "the container is described, not looked into"})
+    return container
 
 
 def _applied(request: LaunchRequest, action: AnyAction) -> LaunchRequest:
@@ -302,30 +314,35 @@ def effect(before: Forecast, after: Forecast) -> str | None:
 
 
 class Correction(Struct, frozen=True, kw_only=True):
-    """A launch with every FAIL that a remedy of the launch ends, ended; and what is left for a person or the host."""
+    """A launch with every FAIL ended that a remedy of the launch ends, and every warning that costs nothing to end."""
 
     case: Case
     plans: tuple[Plan, ...]
     left: tuple[Finding, ...]
+    further: tuple[Plan, ...]
+    """Plans that were not taken: of the host, by hand, or at a cost that only a warning does not justify."""
 
 
 MAX_ROUNDS = 16
 
 
 def correct(case: Case, remedies: Iterable[Remedy], checks: Iterable[Check]) -> Correction:
-    """Apply the cheapest plan on the launch, examine, and again, until no FAIL is left that such a plan ends."""
+    """Apply the cheapest plan on the launch, examine, and again, until nothing is left that such a plan ends."""
     remedies, checks = tuple(remedies), tuple(checks)
     taken: list[Plan] = []
     for _ in range(MAX_ROUNDS):
-        failing = [f for f in examine(case, checks).findings if f.outcome is Outcome.FAIL]
+        findings = examine(case, checks).findings
         offered = [
             plan
-            for plan in plans(failing, case, remedies, checks)
+            for plan in plans(findings, case, remedies, checks)
             if all(isinstance(action, ON_LAUNCH) for action in plan.actions) and plan not in taken
         ]
-        if not offered:
-            return Correction(case=case, plans=tuple(taken), left=tuple(failing))
-        taken.append(offered[0])
-        case = corrected(case, offered[0].actions)
-    failing = [f for f in examine(case, checks).findings if f.outcome is Outcome.FAIL]
-    return Correction(case=case, plans=tuple(taken), left=tuple(failing))
+        failing = {finding.code for finding in findings if finding.outcome is Outcome.FAIL}
+        wanted = [plan for plan in offered if plan.code in failing or plan.cost is Cost.NOTHING]
+        if not wanted:
+            break
+        taken.append(wanted[0])
+        case = corrected(case, wanted[0].actions)
+    findings = examine(case, checks).findings
+    left = tuple(finding for finding in findings if finding.outcome is Outcome.FAIL)
+    return Correction(case=case, plans=tuple(taken), left=left, further=tuple(plans(findings, case, remedies, checks)))

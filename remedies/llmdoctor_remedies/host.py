@@ -109,6 +109,13 @@ def enlarge_shared_memory(finding: Finding, facts: Facts) -> Alternatives:
         yield (ByHand(text=_by_hand("HOST101", container.kind if container else "none")),)
 
 
+@remedy("grant-gpus", "Give the container the GPUs", ends=("HOST106",))
+def grant_gpus(finding: Finding, facts: Facts) -> Alternatives:
+    request = facts.optional(LaunchRequest)
+    if request and "run" in request.wrapper:
+        yield (SetContainerOption(flag="--gpus", value="all"),)
+
+
 @remedy("raise-memlock", "Let the server pin memory", ends=("HOST102",))
 def raise_memlock(finding: Finding, facts: Facts) -> Alternatives:
     request, container = facts.optional(LaunchRequest), facts.optional(Container)

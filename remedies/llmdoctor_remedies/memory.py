@@ -173,7 +173,9 @@ def lower_context(finding: Finding, facts: Facts) -> Alternatives:
     launch, model = launch_of(facts), facts.optional(Model)
     if launch is None or launch.runtime != "llamacpp" or model is None or model.training_length is None:
         return
-    slots = 1 if launch.get("kv_unified") else int(launch.get("parallel") or 1)
+    parallel = int(launch.get("parallel") or 1)
+    shared = launch.get("kv_unified") or parallel < 0  # automatic slots share one cache
+    slots = 1 if shared else parallel
     yield (SetArgument(name="ctx_size", value=str(model.training_length * slots), before=text_of(launch, "ctx_size")),)
 
 

@@ -137,7 +137,7 @@ def test_every_kind_of_file_gives_the_same_words_with_their_lines(text: str, nam
 def test_compose_surroundings() -> None:
     found = read(COMPOSE, "compose.yaml")
     assert (found.name, found.gpus, found.shm_bytes, found.version) == ("llm", 2, 1 << 30, "0.12.0")
-    assert found.places["shm"].line == 12
+    assert found.places["/dev/shm"].line == 12
 
 
 def test_pod_surroundings_and_secrets_by_reference() -> None:

@@ -79,6 +79,10 @@ def _print_launch(case: Case) -> int:
     for plan in correction.plans:
         effect = f" ({plan.effect})" if plan.effect else ""
         click.echo(f"{plan.code}: {plan.title}{effect}", err=True)
+    for plan in correction.further:
+        effect = f" ({plan.effect})" if plan.effect else ""
+        steps = "; ".join(described(action) for action in plan.actions)
+        click.echo(f"could also: {plan.code} {plan.title}, costs {plan.cost.value}: {steps}{effect}", err=True)
     for finding in correction.left:
         click.echo(f"left: {finding.code} {finding.message}", err=True)
     assert isinstance(correction.case.launch, LaunchRequest)

@@ -33,6 +33,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
     """The runtime's version where the image's tag names it."""
     gpus: int | None = None
     """How many GPUs are granted; None for all or not said."""
+    gpu_access: bool | None = None
+    """Whether the container is given GPUs at all; None where the deployment does not say."""
     shm_bytes: int | None = None
     """Size of /dev/shm where it is set."""
     ipc_host: bool = False

@@ -211,7 +211,7 @@ def _container(rest: list[Word], found: Deployment, file: str | None) -> tuple[D
     while words and words[0].text in ("container", "run", "create"):
         words = words[1:]
     switches = {switch for row in _data()["engine_switches"] for switch in row["switches"]}
-    found = replace(found, engine=engine)
+    found = replace(found, engine=engine, gpu_access=False)
     while words and words[0].text.startswith("-"):
         flag, equals, value = words[0].text.partition("=")
         word, words = words[0], words[1:]
@@ -237,11 +237,17 @@ def _with_option(found: Deployment, flag: str, value: str, word: Word, file: str
         name, _, text = value.partition("=")
         return _with_variable(found, name, text, word, file)
     if flag == "--gpus":
-        return noted("gpus", gpus=gpu_count(value))
+        return noted("gpus", gpus=gpu_count(value), gpu_access=True)
+    if flag == "--device" and ("gpu" in value or "nvidia" in value):
+        return noted("gpus", gpu_access=True)
+    if flag == "--runtime" and value == "nvidia":
+        return noted("gpus", gpu_access=True)
+    if flag == "--privileged":
+        return noted("gpus", gpu_access=True)
     if flag == "--shm-size":
-        return noted("shm", shm_bytes=docker_size(value, "--shm-size"))
+        return noted("/dev/shm", shm_bytes=docker_size(value, "--shm-size"))
     if flag == "--ipc":
-        return noted("shm", ipc_host=value == "host")
+        return noted("/dev/shm", ipc_host=value == "host")
     if flag in ("-m", "--memory"):
         return noted("memory", memory_limit=docker_size(value, "--memory"))
     if flag == "--cpus":

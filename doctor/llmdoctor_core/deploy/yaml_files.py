@@ -50,10 +50,10 @@ def _service(name: str, service: Node, file: str) -> Deployment | None:
         if "gpu" in [capability.text for capability in device["capabilities"]] or device["driver"].text == "nvidia"
     ]
     gpus = _compose_gpus(gpu_devices, service, seen)
-    shm = seen.size("shm", service["shm_size"])
+    shm = seen.size("/dev/shm", service["shm_size"])
     ipc = service["ipc"]
     if ipc:
-        seen.note("shm", ipc)
+        seen.note("/dev/shm", ipc)
     limit = service.at("deploy", "resources", "limits", "memory") or service["mem_limit"]
     memlock = service.at("ulimits", "memlock")
     base = Deployment(
@@ -64,6 +64,7 @@ def _service(name: str, service: Node, file: str) -> Deployment | None:
         entrypoint=tuple(word.text for word in _words(service["entrypoint"])) if service["entrypoint"] else None,
         environment=environment,
         gpus=gpus,
+        gpu_access=bool(gpu_devices or service["gpus"] or service["runtime"].text == "nvidia" or service["devices"]),
         shm_bytes=shm,
         ipc_host=ipc.text == "host",
         memory_limit=seen.size("memory", limit),
@@ -185,6 +186,7 @@ def _pod_container(name: str, pod: Node, container: Node, file: str) -> Deployme
         entrypoint=tuple(word.text for word in _words(container["command"])) if container["command"] else None,
         environment=_pod_environment(container["env"], seen),
         gpus=int(gpu.text) if gpu is not None and gpu.text.isdigit() else None,
+        gpu_access=bool(gpu) or bool(container.at("resources", "claims")) or None,
         shm_bytes=shm,
         ipc_host=pod["hostIPC"].text == "true",
         memory_limit=_quantity(memory.text, f"{file}:{memory.line} memory") if memory else None,
@@ -224,7 +226,7 @@ def _pod_mounts(pod: Node, container: Node, seen: _Settings) -> tuple[dict[str, 
         mounts[path] = kind
         if path.rstrip("/") == "/dev/shm":
             limit = volume.at("emptyDir", "sizeLimit")
-            seen.note("shm", limit or mount)
+            seen.note("/dev/shm", limit or mount)
             # without a limit a memory-backed emptyDir may grow to half of the node's memory: not known here
             shm = _quantity(limit.text, f"{seen.file}:{limit.line} sizeLimit") if limit else None
     return mounts, shm

@@ -146,8 +146,9 @@ def _cache(console: Console, cache: CacheForecast) -> None:
     for label, value in cache_rows(cache):
         table.add_row(label, value)
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    prints = "will print" if cache.certainty == "exact" else "will print, about"
     for line in cache.lines:
-        console.print(Text(f"  will print: {line}", style="dim"))
+        console.print(Text(f"  {prints}: {line}", style="dim"))
 
 
 def _links(console: Console, examination: Examination) -> None:
