@@ -13,7 +13,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer(ThreadingHTTPServer):
-    """Serves ``repos`` (files by name, by model id). Requests are kept in ``log`` as (path, Range header)."""
+    """Serves ``repos`` (files by name, by model id). ``log`` keeps (path, Range header, Authorization header).
+
+    ``redirect`` is another such server that serves the files in its place, as the hub's storage does.
+    """
 
     daemon_threads = True
 
@@ -22,7 +25,7 @@ class HubServer(ThreadingHTTPServer):
         self.repos: dict[str, dict[str, bytes]] = {}
         self.gated: set[str] = set()
         self.ranges = True
-        self.redirect = False
+        self.redirect: HubServer | None = None
         self.failing = 0
         self.log: list[tuple[str, str | None, str | None]] = []
 
@@ -62,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
         if file not in hub.repos.get(name, {}):
             return self.answer(404, b"", {"X-Error-Code": "EntryNotFound"})
         if hub.redirect:
-            return self.answer(302, b"", {"Location": f"{hub.endpoint}/cdn/{name}//{file}"})
+            return self.answer(302, b"", {"Location": f"{hub.redirect.endpoint}/cdn/{name}//{file}"})
         return self.file(hub.repos[name][file], asked)
 
     def listing(self, path: str) -> None:

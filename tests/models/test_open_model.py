@@ -142,13 +142,17 @@ def test_the_hub_is_read_by_headers_alone(hub: HubServer, environment: dict[str,
     assert not any("tokenizer.json" in path for path, _, _ in hub.log)
 
 
-def test_ranges_survive_a_redirect_and_the_token_goes_only_to_the_hub(
+def test_ranges_survive_a_redirect_and_the_token_stays_with_the_hub(
     hub: HubServer, environment: dict[str, str]
 ) -> None:
-    hub.redirect = True
-    source = open_model("acme/tiny", environment={**environment, "HF_TOKEN": "hf_secret"})
+    with HubServer() as storage:
+        storage.repos = hub.repos
+        hub.redirect = storage
+        source = open_model("acme/tiny", environment={**environment, "HF_TOKEN": "hf_secret"})
     assert source.weight_bytes == TINY_BYTES
-    assert all(token == "Bearer hf_secret" for path, _, token in hub.log if path.startswith("/api/"))
+    assert {token for _, _, token in hub.log} == {"Bearer hf_secret"}
+    assert {token for _, _, token in storage.log} == {None}
+    assert any(ranges for _, ranges, _ in storage.log)
 
 
 def test_a_hub_without_ranges_is_still_read(hub: HubServer, environment: dict[str, str]) -> None:
@@ -203,6 +207,15 @@ def test_a_cache_without_weights_sends_to_the_hub_and_stands_in_for_it(
     source = open_model("acme/tiny", environment=environment)
     assert source.origin == "hub cache"
     assert any("could not be reached" in note and "503" in note for note in source.notes)
+
+
+def test_a_cached_gguf_file_is_found_by_its_tag(hub: HubServer, environment: dict[str, str]) -> None:
+    files = {"tiny-Q8_0.gguf": gguf(), "tiny-Q4_K_M.gguf": gguf()}
+    snapshot(Path(environment["HF_HOME"]), files, "acme/tiny-GGUF")
+    source = open_model("acme/tiny-GGUF:Q8_0", environment=environment)
+    assert (source.origin, source.name) == ("hub cache", "acme/tiny-GGUF")
+    assert source.where.endswith("tiny-Q8_0.gguf")
+    assert hub.log == []
 
 
 def test_an_unreachable_hub_gives_way_to_the_catalogue(tmp_path: Path) -> None:

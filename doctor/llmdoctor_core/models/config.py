@@ -16,13 +16,15 @@ from .quantization import quantization
 TEXT_PARTS = (
     ("text_config",),
     ("llm_config",),
+    ("transformer_layer_config",),
     ("language_config",),
     ("thinker_config", "text_config"),
     ("decoder",),
     ("generator",),
     ("text_encoder",),
 )
-"""Where the text model's configuration is, in transformers' order (get_text_config) and vLLM's."""
+"""Where the text model's configuration is, in transformers' order (get_text_config) and vLLM's;
+``transformer_layer_config`` is that of the speculators library's drafts."""
 TEXT_TYPE = {"kimi_k25": "kimi_k2", "mistral3": "mistral", "mllama": "mllama_text_model", "internvl_chat": "qwen2"}
 """model_type of a text part that does not name its own, where it is not the root's with ``_text`` behind it."""
 

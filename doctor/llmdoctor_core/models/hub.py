@@ -76,7 +76,7 @@ def cached_snapshot(settings: HubSettings, name: str, revision: str | None) -> t
     if not re.fullmatch(r"[\w.-]{1,64}", commit):
         return None
     snapshot = folder / "snapshots" / commit
-    return (snapshot, commit) if (snapshot / "config.json").is_file() else None
+    return (snapshot, commit) if snapshot.is_dir() else None
 
 
 class HubModel:

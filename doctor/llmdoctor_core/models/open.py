@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -117,11 +117,9 @@ def _ollama(reference: str, environment: Mapping[str, str]) -> ModelSource:
 
 
 def _by_id(name: str, tag: str | None, settings: HubSettings, revision: str | None, offline: bool) -> ModelSource:
-    cached = None if tag else cached_snapshot(settings, name, revision)
-    if cached is not None:
-        source = read_folder(cached[0], name, "hub cache", cached[1])
-        if offline or _complete(source):
-            return source
+    cached = _cached(settings, name, tag, revision)
+    if cached is not None and (offline or _complete(cached)):
+        return cached
     why = "no network is to be used (offline)"
     if not offline:
         try:
@@ -130,8 +128,7 @@ def _by_id(name: str, tag: str | None, settings: HubSettings, revision: str | No
         except UnreachableError as error:
             why = f"{settings.endpoint} could not be reached: {error}"
     if cached is not None:
-        source = read_folder(cached[0], name, "hub cache", cached[1])
-        return replace(source, notes=(*source.notes, f"read from the hub's local cache: {why}"))
+        return replace(cached, notes=(*cached.notes, f"read from the hub's local cache: {why}"))
     known = None if tag else catalogue.find(name)
     if known is not None:
         ignored = f"; revision {revision} is not looked at" if revision else ""
@@ -139,6 +136,23 @@ def _by_id(name: str, tag: str | None, settings: HubSettings, revision: str | No
     suggestions = catalogue.near(name)
     meant = f"; the built-in catalogue has {', '.join(suggestions)}" if suggestions else ""
     raise InputError(f"{name} is neither in the local Hugging Face cache nor in the catalogue, and {why}{meant}")
+
+
+def _cached(settings: HubSettings, name: str, tag: str | None, revision: str | None) -> ModelSource | None:
+    """The model as far as the hub's local cache holds it, None where it holds neither configuration nor GGUF file."""
+    snapshot = cached_snapshot(settings, name, revision)
+    if snapshot is None:
+        return None
+    folder, commit = snapshot
+    if tag is None and (folder / "config.json").is_file():
+        return read_folder(folder, name, "hub cache", commit)
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf")]
+    file = _gguf_of(names, tag)
+    if file is None:
+        return None
+    from .gguf import read_gguf
+
+    return replace(read_gguf(folder / file, origin="hub cache"), name=name, revision=commit)
 
 
 def _complete(source: ModelSource) -> bool:
@@ -151,15 +165,22 @@ def _only_holds_gguf(hub: HubModel) -> bool:
 
 
 def _hub_gguf(hub: HubModel, tag: str | None) -> ModelSource:
+    found = _gguf_of(hub.files, tag)
+    if found is not None:
+        return _remote_gguf(hub.web, hub.url, found, hub.files, hub.name, "hub", hub.commit)
+    has = ", ".join(sorted(name for name in hub.files if name.endswith(".gguf"))[:8]) or "none"
+    raise InputError(f"{hub.name} has no GGUF file for {shown(tag)}; its GGUF files: {has}")
+
+
+def _gguf_of(names: Iterable[str], tag: str | None) -> str | None:
     """The file that llama-server's ``-hf owner/name[:TAG]`` takes: that of the tag, else Q4_K_M, else the first."""
-    models = sorted(name for name in hub.files if name.endswith(".gguf") and "mmproj" not in name.lower())
+    models = sorted(name for name in names if name.endswith(".gguf") and "mmproj" not in name.lower())
     for wanted in [tag] if tag else ["Q4_K_M", ""]:
         pattern = re.compile(rf"(^|[-._/]){re.escape(wanted)}([-._/]|$)", re.IGNORECASE) if wanted else re.compile("")
         found = next((name for name in models if pattern.search(name)), None)
         if found is not None:
-            return _remote_gguf(hub.web, hub.url, found, hub.files, hub.name, "hub", hub.commit)
-    has = ", ".join(models[:8]) or "no GGUF file"
-    raise InputError(f"{hub.name} has no GGUF file for {shown(tag)}: it has {has}")
+            return found
+    return None
 
 
 def _url(reference: str, settings: HubSettings, revision: str | None, offline: bool) -> ModelSource:

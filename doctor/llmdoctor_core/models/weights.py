@@ -90,13 +90,16 @@ def bytes_per_rank(
     quantization: Quantization | None = None,
     towers: bool = True,
     prediction: bool = False,
+    output: bool = True,
 ) -> int | None:
     """Bytes of the weights that one rank of pipeline stage ``stage`` holds, None where they cannot be known.
 
     ``partition``: layers of each stage (VLLM_PP_LAYER_PARTITION). ``expert_ranks``: among how many ranks whole experts
-    are dealt out (expert parallel). ``towers``: vision and audio encoders too; ``prediction``: multi-token prediction
-    layers too. Follows vLLM: the vocabulary padded to 64 rows, KV heads copied above their number, norms, routers and
-    MLA's down projections whole on every rank, embedding on the first stage and output on the last.
+    are dealt out (expert parallel). ``towers``: vision and audio encoders too; ``prediction``: multi-token-prediction
+    layers too; ``output``: the output matrix, which a pooling runner leaves out.
+
+    Follows vLLM: the vocabulary padded to 64 rows, KV heads copied above their number, norms, routers and MLA's down
+    projections whole on every rank, the embedding on the first stage and the output on the last.
     """
     groups = weight_groups(model, dtype, quantization)
     if not groups:
@@ -115,7 +118,7 @@ def bytes_per_rank(
             continue
         if group.kind == "embedding" and not (first or (last and model.tied_embeddings)):
             continue
-        if group.kind == "output" and not last:
+        if group.kind == "output" and not (last and output and not model.pooling):
             continue
         total += _share(group, model, tensor_parallel, expert_ranks)
     return total
@@ -130,8 +133,9 @@ def stage_layers(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def exact_layout(model: Model) -> bool:
-    """Whether the count from the configuration follows a layout known to the byte (data/weights.json)."""
-    return model.model_type in table("weights")["layouts"]
+    """Whether the count from the configuration follows a layout that was held against vLLM's modules."""
+    row = table("weights")["layouts"].get(model.model_type)
+    return row is not None and not row.get("unverified")
 
 
 def _share(group: TensorGroup, model: Model, ranks: int, expert_ranks: int | None) -> int:
