@@ -432,13 +432,13 @@ class _Reader:
             return
         for key, value in content.items():
             entry = known.fields.get(key)
-            era = releases.era_at(entry, self.release.index) if entry else None
+            era = self.release.era(entry) if entry else None
             if entry is None or era is None:
                 self._unknown_key(name, known, flag, key, entry)
             elif era.config and isinstance(value, dict):
                 self._check_keys(name, era.config, f"{flag}.{key}", value, depth + 1)
             elif entry.choices and not era.open and isinstance(value, str):
-                choices = releases.choices_at(entry, self.release.index)
+                choices = self.release.choices_of(entry)
                 if choices and value not in choices:
                     listed = ", ".join(c for c in choices if c != "null")
                     self.problem("invalid", f"{flag}.{key}", f"{value} is none of {listed}")
@@ -461,7 +461,7 @@ class _Reader:
                 replacement=row.replacement if row else None,
             )
         else:
-            keys = [name for name, field in known.fields.items() if releases.era_at(field, self.release.index)]
+            keys = [name for name, field in known.fields.items() if self.release.era(field)]
             near = difflib.get_close_matches(key, keys, n=1)
             self.problem(
                 "unknown" if refused else "ignored",

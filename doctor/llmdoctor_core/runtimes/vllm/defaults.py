@@ -60,11 +60,17 @@ def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> L
 
 
 def _version(observed: str | None) -> tuple[str, bool]:
-    """The version to resolve for, and whether it is assumed: none was observed, or it is no version at all."""
+    """The version to resolve for, and whether it is assumed: none was observed, or one that tells no release.
+
+    ``0.1.dev1+g...`` is what a build from a checkout without tags calls itself.
+    """
     try:
-        return (str(Version(observed)), False) if observed else (NEWEST, True)
+        version = Version(observed) if observed else None
     except InvalidVersion:
+        version = None
+    if version is None or (version.is_devrelease and version.release <= (0, 1)):
         return NEWEST, True
+    return str(version), False
 
 
 @lru_cache(maxsize=32)
@@ -255,7 +261,7 @@ class _Resolver:
 
     def _methods(self) -> tuple[str, ...]:
         entry = releases.tables().classes["SpeculativeConfig"].fields["method"]
-        return releases.choices_at(entry, self.release.index)
+        return self.release.choices_of(entry)
 
     def _executor(self) -> None:
         world = 1

@@ -137,10 +137,17 @@ class Release:
 
     name: str
     index: int
+    between: bool = False
+    """A build on the way to the next release (0.19.2rc1.dev134): what that release adds may be there already."""
+
+    def era(self, entry: Entry) -> Era | None:
+        """The entry as this release has it, None where it does not."""
+        found = era_at(entry, self.index)
+        return era_at(entry, self.index + 1) if found is None and self.between else found
 
     @cached_property
     def options(self) -> dict[str, Era]:
-        eras = ((name, era_at(entry, self.index)) for name, entry in tables().options.items())
+        eras = ((name, self.era(entry)) for name, entry in tables().options.items())
         return {name: era for name, era in eras if era is not None}
 
     @cached_property
@@ -163,18 +170,24 @@ class Release:
 
     @cached_property
     def environment(self) -> dict[str, Era]:
-        eras = ((name, era_at(entry, self.index)) for name, entry in tables("envs.json").environment.items())
+        eras = ((name, self.era(entry)) for name, entry in tables("envs.json").environment.items())
         return {name: era for name, era in eras if era is not None}
 
     def at_least(self, version: str) -> bool:
         return since.release(self.name) >= since.release(version)
 
     def choices(self, name: str) -> tuple[str, ...]:
-        return choices_at(tables().options[name], self.index)
+        return self.choices_of(tables().options[name])
+
+    def choices_of(self, entry: Entry) -> tuple[str, ...]:
+        """The choices this release lists, none where any value is taken."""
+        own = choices_at(entry, self.index)
+        added = choices_at(entry, self.index + 1) if self.between and own else ()
+        return (*own, *(choice for choice in added if choice not in own))
 
     def connector(self, name: str) -> Era | None:
         entry = tables().connectors.get(name)
-        return None if entry is None else era_at(entry, self.index)
+        return None if entry is None else self.era(entry)
 
     def nearest(self, flag: str) -> str | None:
         """The known spelling most like ``flag``, None where none is near."""
@@ -185,8 +198,9 @@ class Release:
 @lru_cache(maxsize=64)
 def release(version: str) -> Release:
     """The listed release that answers for ``version``: itself, or the newest one before it."""
-    index = position(version)
-    return Release(tables().releases[index], index)
+    index, asked = position(version), since.release(version)
+    between = asked > _ordered()[index] and "dev" in version and index + 1 < len(_ordered())
+    return Release(tables().releases[index], index, between)
 
 
 @lru_cache(maxsize=1)
