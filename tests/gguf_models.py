@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -43,3 +44,9 @@ def hollow_model(name: str) -> Model:
     path = Path(_folder().name) / f"hollow-{name}.gguf"
     write_model(name, str(path), hollow=True)
     return describe(read_gguf(path))
+
+
+def from_config(name: str) -> Model:
+    """A model by the name of its config.json in tests/configs."""
+    config = json.loads((DATA.parent / f"configs/{name}.json").read_text())
+    return describe(ModelSource(name=name, origin="folder", where=name, config=config))

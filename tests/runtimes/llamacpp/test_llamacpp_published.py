@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gguf_models import tiny_file
+from gguf_models import from_config, tiny_file
 from llamacpp_launches import forecast
-from llmdoctor_core.facts import Model, ModelSource
 from llmdoctor_core.models import describe
 from llmdoctor_core.models.gguf import read_gguf
 
@@ -27,11 +26,6 @@ CONFIGS = {
 
 def published() -> list[dict[str, Any]]:
     return json.loads((TESTS / "data/published.json").read_text())["llama.cpp"]["rows"]
-
-
-def from_config(name: str) -> Model:
-    config = json.loads((TESTS / f"configs/{name}.json").read_text())
-    return describe(ModelSource(name=name, origin="folder", where=name, config=config))
 
 
 @pytest.mark.parametrize("row", published(), ids=lambda row: "-".join(str(v) for v in row.values())[:60])

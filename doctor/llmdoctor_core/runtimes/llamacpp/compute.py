@@ -51,10 +51,11 @@ def compute_buffers(
     logits = model.vocabulary * F32 * (setting.ubatch if many else setting.slots)
     scores = model.heads * max(spans, default=0) * setting.ubatch * F32 if types.transposed else 0
     copies = PIPELINE_COPIES if len(spread.devices) > 1 else 1
-    low = max(low + (masks if half else masks // 2 if not spread.devices else 0), logits if many else 0, scores)
+    low = max(low + (masks if half else masks // 2 if not spread.devices else 0), scores)
+    with_output = max(low, logits if many else 0)
     high = high * (table["high"]["indexer"] if _indexed(kept) else 1) + logits + 1.3 * scores
     high += masks * copies * (1 if half else 1.5) + _beside(kept, setting, types, spans)
-    graph = Estimate(low=math.floor(low), high=math.ceil(high), why=WHY)
+    graph = Estimate(low=math.floor(with_output), high=math.ceil(high), why=WHY)
     if not spread.devices:
         return {HOST: graph}
     inputs = model.hidden_size * setting.ubatch * F32
@@ -64,9 +65,10 @@ def compute_buffers(
         high=math.ceil(high if on_host else masks * copies + 3 * inputs * copies + logits / setting.ubatch),
         why=WHY,
     )
-    idle = set(range(len(spread.devices))) - set(spread.of_layer)
-    found = {number: Estimate(low=0 if number in idle else graph.low, high=graph.high, why=WHY)
-             for number in range(len(spread.devices))}  # fmt: skip
+    found = {}
+    for number in range(len(spread.devices)):
+        least = with_output if number == spread.output else low if number in spread.of_layer else 0
+        found[number] = Estimate(low=math.floor(least), high=graph.high, why=WHY)
     return found | {HOST: host}
 
 
