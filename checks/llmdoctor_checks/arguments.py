@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from llmdoctor_core.check import check
-from llmdoctor_core.facts import Environment, Launch, LaunchRequest, Model, Place, TargetEnvironment
+from llmdoctor_core.facts import Environment, Forecast, Launch, LaunchRequest, Model, Place, TargetEnvironment
 from llmdoctor_core.finding import Finding, fail, seen, warn
 
-from .launches import argument, flag, release
+from .launches import argument, flag, refusal, release
 from .tables import table
 
 LMCACHE_OWN = {
@@ -100,7 +100,7 @@ def argument_removed(launch: Launch) -> Iterator[Finding]:
 
 
 @check("ARG903", "arguments-contradict", runtimes={"vllm", "llamacpp"})
-def arguments_contradict(launch: Launch, model: Model | None) -> Iterator[Finding]:
+def arguments_contradict(launch: Launch, model: Model | None, forecast: Forecast | None) -> Iterator[Finding]:
     """A value is not one the argument takes, or two arguments do not go together."""
     for problem in launch.problems:
         if problem.kind in ("invalid", "incomplete"):
@@ -113,6 +113,15 @@ def arguments_contradict(launch: Launch, model: Model | None) -> Iterator[Findin
                 runtime=_name(launch),
                 version=launch.version,
             )
+    refused = refusal(forecast, "ARG903")
+    if refused:
+        yield fail(
+            "{runtime} {version} refuses these arguments with this model: '{message}'",
+            evidence=(seen("refusal", refused.message, "forecast"),),
+            runtime=_name(launch),
+            version=launch.version,
+            message=refused.message,
+        )
     method = launch.get("quantization")
     stored = model.quantization.method.partition(" ")[0] if model and model.quantization else None
     if launch.runtime == "vllm" and isinstance(method, str) and launch.given("quantization") and stored:

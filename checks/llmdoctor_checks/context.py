@@ -137,7 +137,7 @@ def cache_below_one_request(launch: Launch, forecast: Forecast) -> Iterator[Find
         seen("memory left for the cache", gib(cache.bytes) if cache.bytes is not None else "not known", "forecast"),
     )
     if (refusal and refusal.code == "CTX603") or (pool and pool[0] < pool[1] and cache.certainty == "exact"):
-        fits = (refusal.detail.get("fits") if refusal else None) or length_that_fits(cache)
+        fits = (refusal.detail.get("estimated_max_model_len") if refusal else None) or length_that_fits(cache)
         yield fail(
             "one request of {tokens} tokens takes {need} of cache and {have} are left for it: vLLM refuses ('To serve "
             "at least one request with the model's max seq len'). Set {flag} {fits} at most, or raise "

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from packaging.version import InvalidVersion, Version
 
-from llmdoctor_core.facts import Distribution, Environment, Gpu, Gpus, Launch, LaunchRequest, Place, TargetEnvironment
+from llmdoctor_core.facts import (
+    Distribution,
+    Environment,
+    Forecast,
+    Gpu,
+    Gpus,
+    Launch,
+    LaunchRequest,
+    Place,
+    Refusal,
+    TargetEnvironment,
+)
 
 
 def size(launch: Launch, name: str) -> int:
@@ -41,6 +52,12 @@ def variable(name: str, request: LaunchRequest | None, environment: Environment 
     if request and name in request.environment:
         return request.environment[name]
     return environment.variables.get(name) if environment else None
+
+
+def refusal(forecast: Forecast | None, code: str) -> Refusal | None:
+    """The forecast's refusal, where it is this condition that keeps the server from starting."""
+    refused = forecast.refused if forecast else None
+    return refused if refused and refused.code == code else None
 
 
 def release(text: str | None) -> Version | None:

@@ -35,7 +35,7 @@ def _joined(group: Sequence[Gpu], links: Links) -> bool:
 
 
 def _pairs(links: Sequence[Link]) -> str:
-    return listed(f"{link.a}-{link.b} {link.label}" for link in links)
+    return listed(f"{link.a}-{link.b} {link.label if link.label != 'unknown' else 'PCIe'}" for link in links)
 
 
 def _matrix(links: Sequence[Link]) -> tuple[Evidence, ...]:
@@ -72,7 +72,7 @@ def tensor_parallel_without_nvlink(
     for group in groups:
         between = _links_of(group, links)
         slow = [link for link in between if not link.nvlinks]
-        unknown = [link for link in slow if link.path == "unknown"]
+        unknown = [link for link in slow if link.path == "unknown"] if not gpus.assumed else []
         if len(between) < len(group) * (len(group) - 1) // 2 or unknown:
             yield skip("how these GPUs are joined was not read: {gpus}", gpus=listed(gpu.index for gpu in group))
             continue

@@ -28,7 +28,7 @@ from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 from llmdoctor_core.units import GIB, gib
 
 from .context import length_that_fits, pool_needed_for_one
-from .launches import argument, flag, ranks, release, size, variable
+from .launches import argument, flag, ranks, refusal, release, size, variable
 from .tables import row
 
 UTILIZATION = "gpu_memory_utilization"
@@ -90,7 +90,7 @@ def weights_do_not_fit(launch: Launch, model: Model, forecast: Forecast) -> Iter
         weights = _low(memory, "weights")
         if weights is None or memory.budget is None:
             yield skip("the weights of GPU {device} were not forecast", device=memory.device)
-        elif weights > memory.budget:
+        elif memory.total is not None and weights > memory.total:
             tensor = size(launch, "tensor_parallel_size")
             enough = next(
                 (
@@ -101,9 +101,9 @@ def weights_do_not_fit(launch: Launch, model: Model, forecast: Forecast) -> Iter
                 None,
             )
             yield fail(
-                "the weights take {weights} on GPU {device} and the budget is {budget} ({share} of {total}): 'CUDA "
-                "out of memory' while loading. About {gpus} GPUs of this kind hold them ({flag} {gpus}); otherwise "
-                "a checkpoint of fewer bits, or a larger GPU",
+                "the weights take {weights} on GPU {device}, which has {total} (budget {budget}, {share} of it): "
+                "'CUDA out of memory' while loading. About {gpus} GPUs of this kind hold them ({flag} {gpus}); "
+                "otherwise a checkpoint of fewer bits, or a larger GPU",
                 evidence=(
                     seen("weights on a GPU", gib(weights), model.source.where),
                     seen("budget", gib(memory.budget), "gpu_memory_utilization x total"),
@@ -130,7 +130,8 @@ def no_memory_left_for_cache(launch: Launch, forecast: Forecast) -> Iterator[Fin
             if memory.budget is None:
                 yield skip("the memory of GPU {device} is not known", device=memory.device)
             continue
-        if weights <= memory.budget and left <= 0:
+        fits = memory.total is None or weights <= memory.total
+        if fits and (left <= 0 or refusal(forecast, "MEM803")):
             yield fail(
                 "GPU {device}: {weights} of weights and {working} of activations and graphs leave nothing of the "
                 "budget of {budget} for the KV cache: 'No available memory for the cache blocks'. Raise {flag} (now "
@@ -214,45 +215,50 @@ def start_up_peak_outside_budget(launch: Launch, model: Model, forecast: Forecas
 @check("MEM805", "state-blocks-below-max-num-seqs", runtimes={"vllm"}, remedy="lower-max-num-seqs")
 def state_blocks_below_max_num_seqs(launch: Launch, model: Model, forecast: Forecast) -> Iterator[Finding]:
     """A hybrid model gets fewer state blocks than sequences that may run at once."""
-    sequences, cache, refusal = launch.get("max_num_seqs"), forecast.cache, forecast.refused
+    sequences, cache = launch.get("max_num_seqs"), forecast.cache
     hybrid = any(isinstance(kept, State) for layer in model.layers for kept in layer.caches)
-    if not hybrid or not isinstance(sequences, int):
+    version = release(launch.version)
+    if (
+        not hybrid
+        or not isinstance(sequences, int)
+        or launch.get("enforce_eager")
+        or (version and version < Version("0.18"))
+    ):
         return
     if cache is None or cache.blocks is None:
         yield skip("the number of cache blocks was not forecast: the memory of the GPUs is not known")
         return
-    version = release(launch.version)
-    low = int(cache.certainty.low) if isinstance(cache.certainty, Estimate) else cache.blocks
-    if (refusal and refusal.code == "MEM805") or cache.blocks < sequences:
-        report = fail if version is None or version >= Version("0.18") else warn
-        yield report(
+    low, high = (
+        (cache.certainty.low, cache.certainty.high) if isinstance(cache.certainty, Estimate) else (cache.blocks,) * 2
+    )
+    evidence = (
+        seen("max_num_seqs", sequences, launch.arguments["max_num_seqs"].origin),
+        seen("cache blocks", cache.blocks, "forecast"),
+    )
+    where = argument(launch, "max_num_seqs") or Place(kind="argument", name=flag(launch, "max_num_seqs"))
+    if refusal(forecast, "MEM805") or high < sequences:
+        yield fail(
             "every running sequence takes one state block, {flag} is {sequences} and there will be about {blocks} "
             "blocks: vLLM since 0.20 refuses ('max_num_seqs exceeds available Mamba cache blocks') after loading "
-            "the weights. Set {flag} {fitting}",
-            evidence=(
-                seen("max_num_seqs", sequences, launch.arguments["max_num_seqs"].origin),
-                seen("cache blocks", cache.blocks, "forecast"),
-            ),
-            where=argument(launch, "max_num_seqs") or Place(kind="argument", name=flag(launch, "max_num_seqs")),
+            "the weights, 0.18 and 0.19 capture fewer graphs. Set {flag} {fitting}",
+            evidence=evidence,
+            where=where,
             flag=flag(launch, "max_num_seqs"),
             sequences=sequences,
             blocks=cache.blocks,
-            fitting=max(low, 1),
+            fitting=max(int(low), 1),
         )
     elif low < sequences:
         yield warn(
-            "every running sequence takes one state block, {flag} is {sequences} and there will be {low} to "
-            "{blocks} blocks or more: vLLM since 0.20 may refuse after loading the weights. {flag} {low} is sure to "
+            "every running sequence takes one state block, {flag} is {sequences} and there will be {low:.0f} to "
+            "{high:.0f} blocks: vLLM since 0.20 may refuse after loading the weights. {flag} {low:.0f} is sure to "
             "start",
-            evidence=(
-                seen("max_num_seqs", sequences, launch.arguments["max_num_seqs"].origin),
-                seen("cache blocks", cache.blocks, "forecast"),
-            ),
-            where=argument(launch, "max_num_seqs") or Place(kind="argument", name=flag(launch, "max_num_seqs")),
+            evidence=evidence,
+            where=where,
             flag=flag(launch, "max_num_seqs"),
             sequences=sequences,
             low=low,
-            blocks=cache.blocks,
+            high=high,
         )
 
 

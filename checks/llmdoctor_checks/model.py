@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmdoctor_core.check import check
-from llmdoctor_core.facts import Launch, LaunchRequest, Model, ModelSource, Place, TargetEnvironment, Unavailable
+from llmdoctor_core.facts import (
+    Forecast,
+    Launch,
+    LaunchRequest,
+    Model,
+    ModelSource,
+    Place,
+    TargetEnvironment,
+    Unavailable,
+)
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 from llmdoctor_core.units import gib
 
-from .launches import listed, release
+from .launches import listed, refusal, release
 from .tables import table
 
 HUGGING_FACE_RUNTIMES = ("vllm", "sglang", "trtllm")
@@ -174,12 +183,21 @@ def no_chat_template(source: ModelSource, launch: Launch | None, model: Model | 
         )
 
 
-@check("MODEL513", "architecture-unsupported-by-runtime", runtimes={"vllm"})
-def architecture_unsupported_by_runtime(launch: Launch, model: Model) -> Iterator[Finding]:
-    """This release of vLLM has no implementation of the model's architecture."""
+@check("MODEL513", "architecture-unsupported-by-runtime", runtimes={"vllm", "llamacpp"})
+def architecture_unsupported_by_runtime(launch: Launch, model: Model, forecast: Forecast | None) -> Iterator[Finding]:
+    """This release of the server has no implementation of the model's architecture."""
     if model.source.gguf is not None:
         return
     name, version = model.architecture, release(launch.version)
+    if launch.runtime == "llamacpp":
+        if refusal(forecast, "MODEL513"):
+            yield fail(
+                "llama.cpp has no architecture for {architecture}: its converter knows none, so there can be no "
+                "GGUF file of this model. Look for a fork that serves it, or use vLLM",
+                evidence=(seen("architectures", name, model.source.where),),
+                architecture=name,
+            )
+        return
     rows = [entry for entry in table("vllm-architectures").rows if name in entry["architectures"]]
     if version is None:
         yield skip("vLLM {version} is no release that can be compared", version=launch.version)

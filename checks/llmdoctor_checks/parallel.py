@@ -9,7 +9,7 @@ from llmdoctor_core.facts import Forecast, Full, Gpus, Latent, Launch, Model, Pl
 from llmdoctor_core.finding import Finding, fail, seen, warn
 from llmdoctor_core.units import gib
 
-from .launches import argument, flag, listed, ranks, size
+from .launches import argument, flag, listed, ranks, refusal, size
 
 TENSOR = "tensor_parallel_size"
 
@@ -20,10 +20,10 @@ def sizes_that_divide(number: int, most: int) -> list[int]:
 
 
 @check("TP701", "heads-not-divisible", runtimes={"vllm", "sglang"}, remedy="fit-tensor-parallel-size")
-def heads_not_divisible(launch: Launch, model: Model) -> Iterator[Finding]:
+def heads_not_divisible(launch: Launch, model: Model, forecast: Forecast | None) -> Iterator[Finding]:
     """The attention heads cannot be dealt out evenly to the tensor parallel ranks."""
     tensor = size(launch, TENSOR)
-    if tensor == 1 or not model.heads:
+    if tensor == 1:
         return
     if model.heads % tensor:
         fitting = sizes_that_divide(model.heads, 2 * tensor)
@@ -42,9 +42,8 @@ def heads_not_divisible(launch: Launch, model: Model) -> Iterator[Finding]:
     heads = {
         cache.kv_heads for layer in model.layers for cache in layer.caches if isinstance(cache, Full | SlidingWindow)
     }
-    for kv_heads in sorted(heads):
-        if (kv_heads % tensor if kv_heads >= tensor else tensor % kv_heads) == 0:
-            continue
+    unfit = [count for count in sorted(heads) if (count % tensor if count >= tensor else tensor % count)]
+    for kv_heads in unfit:
         yield fail(
             "{heads} KV heads and {flag} {tensor}: neither divides the other, so no rank can hold whole heads or whole "
             "copies; the start ends with 'is not divisible by'. Sizes that work: {fitting}",
@@ -58,6 +57,17 @@ def heads_not_divisible(launch: Launch, model: Model) -> Iterator[Finding]:
                 for one in sizes_that_divide(model.heads, 2 * tensor)
                 if (kv_heads % one if kv_heads >= one else one % kv_heads) == 0
             ),
+        )
+    refused = refusal(forecast, "TP701")
+    if refused and not unfit:
+        yield fail(
+            "{flag} {tensor} does not divide a part of the model that is split among the ranks: vLLM stops with "
+            "'{message}'. Choose a smaller size, or --pipeline-parallel-size {tensor}",
+            evidence=(seen("refusal", refused.message, "forecast"),),
+            where=argument(launch, TENSOR),
+            flag=flag(launch, TENSOR),
+            tensor=tensor,
+            message=refused.message,
         )
 
 

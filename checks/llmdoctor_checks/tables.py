@@ -34,16 +34,6 @@ def table(name: str) -> Table:
     return Table(name=name, title=content["title"], date=str(content["date"]), rows=tuple(content["row"]))
 
 
-def tables() -> list[tuple[str, str, str, int]]:
-    """Name, title, date and number of rows of every table, by name: what ``llmdoctor list --data`` shows."""
-    names = sorted(
-        file.name.removesuffix(".toml")
-        for file in (resources.files(__package__) / "data").iterdir()
-        if file.name.endswith(".toml")
-    )
-    return [(found.name, found.title, found.date, len(found.rows)) for found in map(table, names)]
-
-
 def row(table_name: str, /, **wanted: object) -> Row | None:
     """The first row of the table whose columns have the wanted values, or None."""
     for candidate in table(table_name).rows:
