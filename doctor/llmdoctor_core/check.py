@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from .facts import Fact, Unavailable
 from .finding import Finding
@@ -56,9 +57,15 @@ class Check:
 
     def needs(self) -> tuple[Need, ...]:
         """The facts it asks for, in order. Raises TypeError where an annotation is no fact."""
-        hints = typing.get_type_hints(self.function)
-        hints.pop("return", None)
-        return tuple(_need(self.code, parameter, hint) for parameter, hint in hints.items())
+        return _needs(self.code, self.function)
+
+
+@cache
+def _needs(code: str, function: Callable[..., Iterator[Finding]]) -> tuple[Need, ...]:
+    """Evaluating annotations costs more than most checks, and a remedy's plans run the checks many times."""
+    hints = typing.get_type_hints(function)
+    hints.pop("return", None)
+    return tuple(_need(code, parameter, hint) for parameter, hint in hints.items())
 
 
 def _need(code: str, parameter: str, hint: object) -> Need:
