@@ -14,7 +14,7 @@ from . import runtimes
 from .case import Case
 from .derive import Facts
 from .errors import InputError
-from .facts import Forecast, LaunchRequest, Unavailable
+from .facts import Forecast, LaunchRequest, Model, Unavailable
 from .units import MIB, gib, parse_count
 
 MAX_POINTS = 4096
@@ -44,6 +44,20 @@ def sweep(case: Case, ranges: tuple[str, ...]) -> list[Point]:
     if len(combinations) > MAX_POINTS:
         raise InputError(f"--sweep asks for {len(combinations):,} forecasts; {MAX_POINTS:,} are the most")
     return [_point(case, request, dict(zip(names, combination, strict=True))) for combination in combinations]
+
+
+LENGTH = {"vllm": "max_model_len", "llamacpp": "ctx_size"}
+"""The argument that sets the context length, by runtime."""
+
+
+def over_length(case: Case) -> tuple[Point, ...]:
+    """The forecast over context lengths up to the training length: what a report draws. Empty without a model."""
+    model = Facts(case).optional(Model)
+    request = case.launch
+    if model is None or isinstance(request, Unavailable) or request.runtime not in LENGTH or not model.training_length:
+        return ()
+    shortest = max(512, model.training_length >> 7)
+    return tuple(sweep(case, (f"{LENGTH[request.runtime]}={shortest}..{model.training_length}",)))
 
 
 def values_of(text: str) -> tuple[str, list[int]]:

@@ -10,7 +10,7 @@ from . import options
 
 if TYPE_CHECKING:
     from llmdoctor_core.case import Case
-    from llmdoctor_core.examine import Policy
+    from llmdoctor_core.examine import Examination, Policy
     from llmdoctor_core.report import View
 
 
@@ -59,6 +59,8 @@ def command(**given: Any) -> int:
         from llmdoctor_core.fleet import joined
 
         examinations.append(joined(cases, policy))
+    if any(name == "html" for name, _ in targets):
+        examinations = [_with_sweep(examination) for examination in examinations]
     for render, path in renderers:
         options.write(path, render(examinations, _view(given, path, loaded.packages)))
     return worst(examination.exit_code for examination in examinations)
@@ -78,6 +80,14 @@ def _cases(given: dict[str, Any]) -> dict[str, Case]:
             raise InputError(f"--case {pattern}: no such file")
         cases |= {file: options.read_case(file) for file in files}
     return cases
+
+
+def _with_sweep(examination: Examination) -> Examination:
+    from msgspec.structs import replace
+
+    from llmdoctor_core.sweep import over_length
+
+    return replace(examination, sweep=over_length(examination.case))
 
 
 def _policy(given: dict[str, Any], loaded: Any) -> Policy:

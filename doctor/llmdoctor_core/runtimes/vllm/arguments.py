@@ -32,6 +32,8 @@ ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 PROBLEM_KINDS = Literal["unknown", "removed", "renamed", "invalid", "incomplete", "ignored"]
 TRUTH_WORDS = ("true", "false", "1", "0", "yes", "no", "on", "off")
 MAX_CONFIG_BYTES = 1 << 20
+FLAT_SPECULATION = "0.7.3"
+"""The newest listed release in which speculative decoding had flags of its own (--speculative-model)."""
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,12 @@ def model_reference(argv: tuple[str, ...]) -> str | None:
 
 
 def draft_reference(argv: tuple[str, ...]) -> str | None:
-    """The draft model the arguments name, or None."""
+    """The draft model the arguments name, also by a flag that newer releases no longer take; or None."""
     reading = read(argv, releases.newest())
     speculative = reading.value("speculative_config")
     draft = speculative.get("model") if isinstance(speculative, dict) else reading.value("spec_model")
+    if draft is None:
+        draft = read(argv, FLAT_SPECULATION).value("speculative_model")
     return draft if isinstance(draft, str) and not draft.startswith("[") else None
 
 
@@ -379,7 +383,7 @@ class _Reader:
             else:
                 value = self._scalar(name, era, texts[0])
         except (ValueError, OverflowError) as error:
-            self.problem("invalid", flag, str(error), **self._choice_hint(name, texts[0]))
+            self._refuse(name, flag, texts[0], str(error))
             return
         if era.kind == "append" and name in self.reading.settings:
             value = [*self.reading.settings[name].value, *value]
@@ -397,14 +401,18 @@ class _Reader:
             _within_bounds(era, value)
         return value
 
-    def _choice_hint(self, name: str, text: str) -> dict[str, str | None]:
+    def _refuse(self, name: str, flag: str, text: str, reason: str) -> None:
+        """Note a refused value, and the release that takes it where it is a choice of another one."""
         spans = releases.tables().options[name].choices.get(text)
         if not spans:
-            return {}
+            self.problem("invalid", flag, reason)
+            return
         first, last = spans[0][0], spans[-1][1]
-        if not releases.within(first, None, self.release.index):
-            return {"since": first}
-        return {"since": releases.after(last) if last else None}
+        changed = (
+            first if not releases.within(first, None, self.release.index) else releases.after(last) if last else None
+        )
+        word = "new in" if changed == first else "gone since"
+        self.problem("invalid", flag, f"{reason}; {text} is {word} {changed}" if changed else reason, since=changed)
 
     # --- JSON settings
 
@@ -445,18 +453,18 @@ class _Reader:
 
     def _unknown_key(self, name: str, known: ConfigClass, flag: str, key: str, entry: releases.Entry | None) -> None:
         refused = any(releases.within(a, b, self.release.index) for a, b in known.forbids_extra)
-        effect = "refused" if refused else "dropped without a word"
+        effect = "vLLM refuses it" if refused else "vLLM drops it without a word"
         where = f"{flag}.{key}"
         row = releases.changed().get(f"--{name.replace('_', '-')}.{key}")
         if entry is not None and not releases.within(entry.eras[0].since, None, self.release.index):
             first = entry.eras[0].since
-            self.problem("unknown" if refused else "ignored", where, f"is new in vLLM {first}: {effect}", since=first)
+            self.problem("unknown" if refused else "ignored", where, f"it is new in {first}; {effect}", since=first)
         elif entry is not None:
             gone = releases.after(entry.eras[-1].until or entry.eras[-1].since)
             self.problem(
                 "removed" if refused else "ignored",
                 where,
-                f"is gone since vLLM {gone}: {effect}" + (f" ({row.note})" if row else ""),
+                effect + (f"; {row.note}" if row else ""),
                 since=gone,
                 replacement=row.replacement if row else None,
             )
@@ -466,7 +474,7 @@ class _Reader:
             self.problem(
                 "unknown" if refused else "ignored",
                 where,
-                f"is no key of it: {effect}",
+                f"no such key; {effect}",
                 nearest=near[0] if near else None,
             )
 
@@ -483,15 +491,16 @@ class _Reader:
         name = releases.history().get(flag) or releases.history().get(positive)
         if name is None:
             near = self.release.nearest(flag)
-            beyond = since.release(self.version) > since.release(releases.newest())
-            tail = f"; the newest release this doctor knows is {releases.newest()}" if beyond else ""
-            self.problem("unknown", flag, f"vLLM {self.version} has no such option{tail}", nearest=near)
+            known = releases.newest()
+            beyond = since.release(self.version) > since.release(known)
+            detail = f"nor does {known}, the newest release this doctor knows" if beyond else "no release does"
+            self.problem("unknown", flag, detail, nearest=near)
             takes = not self._is_switch(near) if near else named
             return min(len(following), 1) if takes else 0
         eras = [era for era in releases.tables().options[name].eras if {flag, positive} & set(era.flags)]
         first, last = eras[0].since, eras[-1].until
         if not releases.within(first, None, self.release.index):
-            self.problem("unknown", flag, f"is new in vLLM {first}; this is {self.version}", since=first)
+            self.problem("unknown", flag, f"it is new in {first}", since=first)
         elif last is not None and releases.within(last, None, self.release.index):
             self._gone(flag, positive, last)
         else:
@@ -504,7 +513,7 @@ class _Reader:
         self.problem(
             "renamed" if row and row.renamed else "removed",
             flag,
-            f"is gone since vLLM {gone}" + (f": {row.note}" if row else ""),
+            row.note if row else "nothing replaces it",
             since=gone,
             replacement=row.replacement if row else None,
         )
@@ -535,7 +544,7 @@ class _Reader:
             word, origin = loose[0]
             self._store("model", word, origin, None)
         for text, _ in loose if named and not module else loose[1:]:
-            self.problem("unknown", text, "is a word too many: vLLM takes one positional word, the model")
+            self.problem("unknown", text, "vLLM takes one positional word, the model")
 
     def _store(self, name: str, value: Any, origin: Origin, flag: str | None) -> None:
         self.reading.settings[name] = Argument(name=name, value=value, origin=origin, flag=flag)
