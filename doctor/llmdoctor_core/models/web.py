@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -30,6 +31,14 @@ class Web:
         from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
         self.session: Any = get_session()
+        # huggingface_hub stands on httpx, before 1.0 on requests: their sessions and errors have no common base.
+        library = sys.modules[type(self.session).__module__.partition(".")[0]]
+        self.streams = callable(getattr(self.session, "stream", None))
+        self.failures: tuple[type[Exception], ...] = (
+            OSError,
+            getattr(library, "RequestException", None) or library.HTTPError,
+            library.exceptions.InvalidURL if hasattr(library, "exceptions") else library.InvalidURL,
+        )
         self.headers = headers
         self.deadline = time.monotonic() + ALL_SECONDS
 
@@ -48,14 +57,11 @@ class Web:
         wanted = most if length is None else length
         try:
             return self._stream(url, headers, start, wanted, ranged=length is not None)
-        except (UnreachableError, RefusedError, InputError):
-            raise
-        except Exception as error:
-            # requests and httpx, on either of which huggingface_hub may stand, share no base of their errors.
+        except self.failures as error:
             raise UnreachableError(str(error) or type(error).__name__) from None
 
     def _stream(self, url: str, headers: dict[str, str], start: int, wanted: int, ranged: bool) -> bytes:
-        if hasattr(self.session, "stream"):
+        if self.streams:
             timeout: Any = READ_SECONDS
             with self.session.stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as response:
                 return self._body(response, response.iter_bytes(65536), start, wanted, ranged, url)
@@ -89,16 +95,14 @@ class Web:
         """Bytes of the file behind ``url``, None where the server does not tell."""
         headers = {"Accept-Encoding": "identity", "Range": "bytes=0-0", **self.headers}
         try:
-            if hasattr(self.session, "stream"):
+            if self.streams:
                 with self.session.stream(
                     "GET", url, headers=headers, timeout=READ_SECONDS, follow_redirects=True
                 ) as answer:
                     return self._size(answer)
             with self.session.get(url, headers=headers, timeout=(CONNECT_SECONDS, READ_SECONDS), stream=True) as answer:
                 return self._size(answer)
-        except RefusedError:
-            raise
-        except Exception as error:
+        except self.failures as error:
             raise UnreachableError(str(error) or type(error).__name__) from None
 
     def _size(self, response: Any) -> int | None:
