@@ -83,7 +83,8 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
     environ = dict(found.environment) if file else {**environment, **found.environment}
     observed = _observe(found, intake, environ, file)
     version, version_source = _version(found, intake, runtime, observed)
-    reference = intake.model or runtime.model_reference(found.argv)
+    config_files = _config_files(found.argv, file)
+    reference = intake.model or runtime.model_reference(found.argv, config_files)
     draft = intake.draft or runtime.draft_reference(found.argv)
     return Case(
         observed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -96,7 +97,7 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
             version_source=version_source,
             entrypoint="llm" if intake.entrypoint == "llm" else "serve",
             model=reference,
-            config_files=_config_files(found.argv, file),
+            config_files=config_files,
             kv_memory=intake.kv_memory,
             places=found.places,
             wrapper=without_secrets(found.wrapper),

@@ -49,6 +49,7 @@ def _service(name: str, service: Node, file: str) -> Deployment | None:
         for device in service.at("deploy", "resources", "reservations", "devices")
         if "gpu" in [capability.text for capability in device["capabilities"]] or device["driver"].text == "nvidia"
     ]
+    gpu_devices += list(service["gpus"])
     gpus = _compose_gpus(gpu_devices, service, seen)
     shm = seen.size("/dev/shm", service["shm_size"])
     ipc = service["ipc"]

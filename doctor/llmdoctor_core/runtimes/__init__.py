@@ -23,8 +23,8 @@ class Runtime(Protocol):
     def resolve(self, request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> Launch:
         """The launch as this version and GPU complete it; what cannot be taken as typed becomes a problem."""
 
-    def model_reference(self, argv: tuple[str, ...]) -> str | None:
-        """The model the arguments name (an id, a folder, a file), or None."""
+    def model_reference(self, argv: tuple[str, ...], config_files: dict[str, str] | None = None) -> str | None:
+        """The model the arguments (or the config files they name) name: an id, a folder, a file; or None."""
 
     def draft_reference(self, argv: tuple[str, ...]) -> str | None:
         """The draft model the arguments name, or None."""

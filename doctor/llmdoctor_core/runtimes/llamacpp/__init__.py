@@ -36,7 +36,7 @@ def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> L
     )
 
 
-def model_reference(argv: tuple[str, ...]) -> str | None:
+def model_reference(argv: tuple[str, ...], config_files: dict[str, str] | None = None) -> str | None:
     """The model the arguments name: a file, a URL, or a repository of the hub (``user/model:quant``), or None."""
     from .arguments import value_of
 

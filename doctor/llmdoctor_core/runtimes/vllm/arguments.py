@@ -120,9 +120,9 @@ def read(argv: Sequence[str], version: str, config_files: dict[str, str] | None 
     return reader.reading
 
 
-def model_reference(argv: tuple[str, ...]) -> str | None:
-    """The model the arguments name (an id or a folder), or None. A model named in a --config file is not seen here."""
-    model = read(argv, releases.newest()).value("model")
+def model_reference(argv: tuple[str, ...], config_files: dict[str, str] | None = None) -> str | None:
+    """The model that the arguments, or the config file they name, give (an id or a folder), or None."""
+    model = read(argv, releases.newest(), config_files).value("model")
     return model if isinstance(model, str) else None
 
 
