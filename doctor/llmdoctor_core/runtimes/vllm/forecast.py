@@ -62,7 +62,7 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
         sized = _cache(launch, layout, pools)
     except RefusedError as error:
         return replace(found, refused=refused or _as_refusal(error), notes=notes)
-    refused = refused or sized.refused or _weights_refusal(launch, devices, kv_memory)
+    refused = refused or _weights_refusal(launch, devices, kv_memory) or sized.refused
     return replace(found, cache=sized.cache, refused=refused, notes=notes)
 
 
@@ -269,7 +269,7 @@ def _notes(launch: Launch, model: Model, gpus: Gpus | None) -> tuple[str, ...]:
         notes.append("no GPU is known: compute capability 8.0 is assumed where the block size depends on it")
     if gpus is not None and gpus.assumed:
         notes.append(f"the GPUs are {gpus.assumed} of the built-in table, not this host's")
-    if not launch.get("enforce_eager") and not memory.graphs_inside(launch, model):
+    if launch.get("cudagraph_capture_sizes") and not memory.graphs_inside(launch):
         size = memory.captured(launch, model).value / GIB
         notes.append(f"CUDA graphs take about {size:.1f} GiB outside the budget in this release")
     if model.model_type.startswith("qwen3_5") and "mamba_ssm_dtype" not in str(model.config):

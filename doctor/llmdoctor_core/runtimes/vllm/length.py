@@ -57,6 +57,8 @@ def derived_length(model: Model, version: str, *, disable_sliding_window: bool =
     smallest = min(smallest, _tokenizer_limit(model, text, rules["tokenizer_length"]))
     if math.isinf(smallest):
         return Derived(length=float(WITHOUT_KEY), key=None, default=WITHOUT_KEY)
+    if rules["length_is_float"]:
+        smallest = float(smallest)
     ropes = _ropes(text)
     length, factor = smallest, 1.0
     if "gemma3" not in str(text.values.get("model_type", "")) and (ropes or rules["always_scaled"]):

@@ -12,7 +12,7 @@ from llmdoctor_core.models.weights import bytes_per_rank, exact_layout, weight_g
 
 from .planner import GIB
 from .since import at, release, table
-from .specs import capability_of, model_dtype, speculation, stage_partition, v2_runner
+from .specs import capability_of, model_dtype, speculation, stage_partition
 
 
 class Figure(Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ def _device(
     active = activations(launch, model, stage)
     graphs = captured(launch, model)
     other = beside(launch, model, draft, gpus, total, weights or 0, stage)
-    inside = graphs if graphs_inside(launch, model) else _nothing("taken outside the budget, or not at all")
+    inside = graphs if graphs_inside(launch) else _nothing("taken outside the budget, or not at all")
     cache = bounds = None
     if budget is not None and weights is not None:
         parts = (active, inside, other)
@@ -178,9 +178,10 @@ def rows_sampled(launch: Launch) -> int:
 def captured(launch: Launch, model: Model) -> Figure:
     """CUDA graphs of the sizes that are captured."""
     learned = table("memory.toml")["graphs"]
-    if launch.get("enforce_eager"):
-        return _nothing("--enforce-eager captures no graphs")
-    share = len(capture_sizes(launch)) / learned["sizes"]
+    sizes = launch.get("cudagraph_capture_sizes") or ()
+    if not sizes:
+        return _nothing("no CUDA graphs are captured")
+    share = len(sizes) / learned["sizes"]
     value = learned["per_layer"] * len(model.layers) * share * GIB
     return Figure(
         value=value,
@@ -190,27 +191,12 @@ def captured(launch: Launch, model: Model) -> Figure:
     )
 
 
-def capture_sizes(launch: Launch) -> list[int]:
-    """Batch sizes that are captured (config/vllm.py: _set_cudagraph_sizes), or those given."""
-    given = launch.get("cudagraph_capture_sizes")
-    if isinstance(given, list) and given:
-        return [int(size) for size in given]
-    sequences = int(launch.get("max_num_seqs") or 256)
-    tokens = 1
-    speculative = launch.get("speculative_config")
-    if isinstance(speculative, dict):
-        tokens += int(speculative.get("num_speculative_tokens") or 0)
-    most = min(sequences * tokens * 2, 512)
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)]
-    return [size for size in sizes if size <= most]
-
-
-def graphs_inside(launch: Launch, model: Model) -> bool:
+def graphs_inside(launch: Launch) -> bool:
     """Whether the release subtracts an estimate of the graphs from the budget before the cache is sized."""
     if launch.environment.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "1").strip() == "0":
         return False
     way = _rules(launch)["graphs_subtracted"]
-    return way == "every runner" or (way == "V1 runner" and not v2_runner(launch, model))
+    return bool(way == "every runner" or (way == "V1 runner" and launch.get("model_runner") != "V2"))
 
 
 def beside(
@@ -228,7 +214,9 @@ def beside(
     parallel = _size(launch, "tensor_parallel_size") > 1
     capability = capability_of(gpus)
     major = capability[0] if capability else 8
-    drafted = draft is not None
+    runner = str(launch.get("model_runner") or "V1")
+    if draft is not None and runner == "V1":
+        runner = "V1 with a draft model"
     fixed = next(
         row
         for row in data["non_torch"]
@@ -243,7 +231,7 @@ def beside(
             for row in data["remainder"]
             if memory <= row["most_memory"]
             and release(row["since"]) <= version
-            and (row["most_memory"] > 1000 or (row["tensor_parallel"] == parallel and row["drafted"] == drafted))
+            and (row["most_memory"] > 1000 or (row["tensor_parallel"] == parallel and row["runner"] == runner))
         ),
         data["remainder"][-1],
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from llmdoctor_core.facts import Full, Latent, Launch, Model, SlidingWindow, State
+from llmdoctor_core.facts import Full, Launch, Model, SlidingWindow, State
+from llmdoctor_core.models.weights import VOCABULARY_PADDING
 
 from .length import check_length
 from .planner import RefusedError
@@ -36,25 +37,25 @@ def _check_heads(launch: Launch, model: Model) -> None:
     if model.heads and model.heads % ranks:
         message = HEADS.format(heads=model.heads, ranks=ranks)
         raise RefusedError("TP701", message, heads=model.heads, tensor_parallel_size=ranks)
-    for layer in model.layers:
-        for cache in layer.caches:
-            whole = _indivisible(cache, ranks)
-            if whole is not None:
-                message = DIVIDE.format(whole=whole, ranks=ranks)
-                raise RefusedError("TP701", message, heads=whole, tensor_parallel_size=ranks)
+    vocabulary = -(-model.vocabulary // VOCABULARY_PADDING) * VOCABULARY_PADDING
+    for whole in (*_state_parts(model), vocabulary, *_kv_heads(model, ranks)):
+        if whole % ranks:
+            message = DIVIDE.format(whole=whole, ranks=ranks)
+            raise RefusedError("TP701", message, heads=whole, tensor_parallel_size=ranks)
 
 
-def _indivisible(cache: object, ranks: int) -> int | None:
-    """Heads or channels of a layer that cannot be split, None where all can; fewer KV heads than ranks are repeated."""
-    if isinstance(cache, Full | SlidingWindow):
-        few, many = sorted((cache.kv_heads, ranks))
-        return cache.kv_heads if many % few else None
-    if isinstance(cache, State):
-        names = ("key_heads", "value_heads", "heads", "inner", "channels")
-        return next((cache.parameters[n] for n in names if n in cache.parameters and cache.parameters[n] % ranks), None)
-    if isinstance(cache, Latent):
-        return cache.heads if cache.heads % ranks else None
-    return None
+def _state_parts(model: Model) -> list[int]:
+    """What of the recurrent states is split among the ranks; vLLM sizes them before it builds a layer."""
+    states = [cache for layer in model.layers for cache in layer.caches if isinstance(cache, State)]
+    names = ("key_heads", "value_heads", "heads", "inner", "channels")
+    return [states[0].parameters[name] for name in names if states and name in states[0].parameters]
+
+
+def _kv_heads(model: Model, ranks: int) -> list[int]:
+    """KV heads that the ranks cannot share: fewer than the ranks are repeated, if they divide them."""
+    caches = [cache for layer in model.layers for cache in layer.caches if isinstance(cache, Full | SlidingWindow)]
+    heads = {cache.kv_heads for cache in caches}
+    return [kv for kv in sorted(heads) if max(kv, ranks) % min(kv, ranks)]
 
 
 def _check_vocabulary(launch: Launch, model: Model, draft: Model | None) -> None:

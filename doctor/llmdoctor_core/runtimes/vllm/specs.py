@@ -69,7 +69,6 @@ class Rules(Struct, frozen=True, kw_only=True):
     sliding_value_dim: bool
     sliding_block: Literal["primary", "smallest"]
     in_flight: Literal["one batch", "concurrent batches"]
-    v2_runner: tuple[str, ...]
     chunked_with_hybrid_manager: bool
     connector_switches_off: Literal["always", "unless it supports it"]
     events_switch_off: bool
@@ -262,47 +261,22 @@ def supporting_connectors(version: str) -> frozenset[str]:
     return frozenset(row["name"] for row in rows if release(row["since"]) <= release(version))
 
 
-def in_flight_tokens(launch: Launch, model: Model) -> int:
+def in_flight_tokens(launch: Launch) -> int:
     """Tokens scheduled and not yet settled (config/vllm.py: max_in_flight_tokens; one batch before 0.26)."""
     batched = int(launch["max_num_batched_tokens"])
     if rules_for(launch.version).in_flight == "one batch":
         return batched
-    return batched * concurrent_batches(launch, model)
+    return batched * concurrent_batches(launch)
 
 
-def concurrent_batches(launch: Launch, model: Model) -> int:
+def concurrent_batches(launch: Launch) -> int:
     """Batches that may be scheduled at once (config/vllm.py: max_concurrent_batches)."""
     stages = int(launch.get("pipeline_parallel_size") or 1)
     if not launch.get("async_scheduling"):
         return stages
-    if v2_runner(launch, model):
+    if launch.get("model_runner") == "V2":
         return stages + 1
     return 2 if stages <= 1 else stages
-
-
-def v2_runner(launch: Launch, model: Model) -> bool:
-    """Whether this release runs the model with its V2 model runner (config/vllm.py: use_v2_model_runner)."""
-    forced = launch.environment.get("VLLM_USE_V2_MODEL_RUNNER")
-    if forced is not None:
-        return forced.strip() not in ("0", "false", "False", "")
-    chosen = rules_for(launch.version).v2_runner
-    given = launch.get("speculative_config")
-    method = given.get("method") if isinstance(given, dict) else None
-    if method in ("suffix", "medusa", "mlp_speculator", "custom_class"):
-        return False
-    if isinstance(given, dict) and given.get("use_heterogeneous_vocab"):
-        return False
-    if "every" in chosen:
-        return True
-    named = model.architecture in chosen
-    if _has_state(model) and not named:
-        return False
-    return named or ("dense" in chosen and not model.experts and not model.pooling)
-
-
-def automatic_length(launch: Launch) -> bool:
-    """``--max-model-len auto`` (or -1, since 0.14): the length is lowered to what the memory holds."""
-    return launch.get("max_model_len") in (-1, "auto") and release(launch.version) >= (0, 14)
 
 
 def max_model_len(launch: Launch, model: Model) -> int:
@@ -358,13 +332,13 @@ class _Layout:
         batched = int(launch["max_num_batched_tokens"])
         need = Need(
             max_model_len=max_model_len(launch, self.model),
-            in_flight_tokens=in_flight_tokens(launch, self.model),
+            in_flight_tokens=in_flight_tokens(launch),
             encoder_tokens=batched,
             context_shards=self._context_shards(),
             state_mode=self.mode,
             one_manager=one_manager(launch, self.model, self.speculates),
             blocks_override=launch.get("num_gpu_blocks_override"),
-            automatic_length=automatic_length(launch),
+            automatic_length=bool(launch.get("max_model_len_is_automatic")),
             retained_tokens=self.speculates.retained_tokens if self.speculates else 0,
         )
         return Layout(
@@ -588,15 +562,19 @@ class _Layout:
         quantized = self.kv_dtype.startswith("fp8")
         for row in table("specs.toml")["block"]:
             low, high = row.get("capability", (0, 99))
-            kinds = (kind, "full") if kind == "prefix" else (kind,)
+            kinds = (kind,) if latent is not None else (*self._wide(), kind, "full")
             fits = row["kind"] in kinds and release(row["since"]) <= release(self.launch.version)
             if fits and low <= (_major(self.capability) or 8) <= high and row.get("quantized", quantized) == quantized:
                 return int(row["size"])
         return 16
 
+    def _wide(self) -> tuple[str, ...]:
+        wide = any(isinstance(c, Full) and c.key_dim == 512 for layer in self.model.layers for c in layer.caches)
+        return ("wide",) if wide else ()
+
     def _multimodal_prefix(self) -> bool:
         config = self.model.config
-        if not self.model.multimodal or self.launch.get("language_model_only"):
+        if not self.model.multimodal or self.launch.get("language_model_only") or self.model.head_dim < 256:
             return False
         text = config.get("text_config") or {}
         both_ways = config.get("use_bidirectional_attention", text.get("use_bidirectional_attention"))
