@@ -100,7 +100,9 @@ def argument_removed(launch: Launch) -> Iterator[Finding]:
 
 
 @check("ARG903", "arguments-contradict", runtimes={"vllm", "llamacpp"})
-def arguments_contradict(launch: Launch, model: Model | None, forecast: Forecast | None) -> Iterator[Finding]:
+def arguments_contradict(
+    launch: Launch, model: Model | None, forecast: Forecast | None, environment: Environment | None
+) -> Iterator[Finding]:
     """A value is not one the argument takes, or two arguments do not go together."""
     for problem in launch.problems:
         if problem.kind in ("invalid", "incomplete"):
@@ -122,6 +124,18 @@ def arguments_contradict(launch: Launch, model: Model | None, forecast: Forecast
             version=launch.version,
             message=refused.message,
         )
+    if launch.runtime == "vllm" and "LMCache" in str(launch.get("kv_transfer_config")):
+        size = launch.environment.get("LMCACHE_MAX_LOCAL_CPU_SIZE") or (
+            environment.variables.get("LMCACHE_MAX_LOCAL_CPU_SIZE") if environment else None
+        )
+        if size is not None and size.strip() in ("0", "0.0"):
+            yield fail(
+                "LMCACHE_MAX_LOCAL_CPU_SIZE={size} makes LMCache open a buffer of no bytes: 'both buffer length (0) "
+                "and count (-1) must not be 0'. Leave the variable out, or give it GiB per rank",
+                evidence=(seen("LMCACHE_MAX_LOCAL_CPU_SIZE", size, "environment"),),
+                where=Place(kind="environment", name="LMCACHE_MAX_LOCAL_CPU_SIZE"),
+                size=size,
+            )
     method = launch.get("quantization")
     stored = model.quantization.method.partition(" ")[0] if model and model.quantization else None
     if launch.runtime == "vllm" and isinstance(method, str) and launch.given("quantization") and stored:
@@ -194,7 +208,7 @@ def setting_silently_ignored(
     for problem in launch.problems if launch else ():
         if problem.kind == "ignored":
             yield warn(
-                "{flag} has no effect: {detail}. The nearest name that is read is {nearest}",
+                "{flag} has no effect ({detail}). The nearest that is read is {nearest}",
                 evidence=(seen("setting", problem.flag, "the launch"),),
                 where=Place(kind="argument" if problem.flag.startswith("-") else "environment", name=problem.flag),
                 flag=problem.flag,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from packaging.markers import InvalidMarker, Marker
@@ -189,13 +190,12 @@ def python_version_unsupported(target: TargetEnvironment, request: LaunchRequest
 @check("PY304", "native-library-mismatch", runtimes=PYTHON_RUNTIMES)
 def native_library_mismatch(target: TargetEnvironment) -> Iterator[Finding]:
     """A package's machine code needs a library that is not there in that version."""
+    torch = target.has("torch")
     if not target.native:
         yield skip(
             "no native library of the environment was read: {reason}",
             reason=target.unread.get("native", "none was found"),
         )
-        return
-    torch = target.has("torch")
     for library in target.native:
         missing = [name for name in library.unresolved if not name.startswith(("libcuda.so", "libnvidia-"))]
         runtime = next((name for name in missing if name.startswith("libcudart.so.")), None)
@@ -223,6 +223,32 @@ def native_library_mismatch(target: TargetEnvironment) -> Iterator[Finding]:
                 package=library.distribution or "-",
                 missing=listed(missing),
             )
+    attention = target.has("flash-attn")
+    made_for = re.search(r"torch(\d+\.\d+)", attention.version) if attention else None
+    if attention and made_for and torch and not torch.version.startswith(made_for[1] + "."):
+        yield fail(
+            "flash-attn {version} was built for torch {built} and torch {have} is installed: 'undefined symbol' "
+            "when it is imported, which vLLM's vision code does whenever it is there. Uninstall flash-attn (vLLM "
+            "brings its own), or install the wheel for torch {have}",
+            evidence=(
+                seen("flash-attn", attention.version, target.python),
+                seen("torch", torch.version, target.python),
+            ),
+            where=Place(kind="package", name="flash-attn"),
+            version=attention.version,
+            built=made_for[1],
+            have=torch.version,
+        )
+    nccl = [name for name in target.distributions if name.startswith(("nvidia-nccl-cu", "vllm-nccl-cu"))]
+    if len(nccl) > 1:
+        yield warn(
+            "{count} copies of NCCL are installed ({packages}): which one is loaded depends on the order of "
+            "imports, and a wrong one ends in 'unhandled cuda error'. Keep the one that torch requires",
+            evidence=tuple(seen(name, target.distributions[name].version, target.python) for name in nccl),
+            where=Place(kind="package", name=nccl[-1]),
+            count=len(nccl),
+            packages=listed(sorted(nccl)),
+        )
     families = {name.rpartition("-")[2] for name in target.distributions if name.startswith("nvidia-cuda-runtime-cu")}
     if "cu12" in families and target.torch_cuda and target.torch_cuda.startswith("13"):
         yield warn(
@@ -314,6 +340,10 @@ def _hits(
         return False
     if "multi_node" in entry and not (gpus and launch and not gpus.assumed and ranks(launch) > len(gpus.visible)):
         return False
+    if "gpu" in entry and not any(entry["gpu"] in gpu.name for gpu in (taken(gpus, launch) if gpus else ())):
+        return False
+    if "several_ranks" in entry and not (launch and ranks(launch) > 1):
+        return False
     hybrid = model is not None and any(isinstance(cache, State) for layer in model.layers for cache in layer.caches)
     return not ("hybrid" in entry and not hybrid)
 
@@ -326,7 +356,8 @@ def known_bad_release(
     for entry in table("known-bad").rows:
         found = target.has(entry["package"])
         if found and _satisfied(entry["versions"], found.version) and _hits(entry, target, system, gpus, launch, model):
-            yield fail(
+            report = warn if entry.get("severity") == "warn" else fail
+            yield report(
                 "{package} {version} {problem}. Instead: {action}",
                 evidence=(
                     seen(found.name, found.version, found.location or target.python),
@@ -388,8 +419,18 @@ def transformers_too_old_for_model(
         if since and version and version >= since:
             return
     known = next((entry for entry in table("model-types").rows if kind in entry["model_types"]), None)
+    saved = release(str(model.config.get("transformers_version") or ""))
     if have is None:
         yield skip("transformers {version} is no version that can be compared", version=transformers.version)
+    elif have.is_devrelease:
+        yield warn(
+            "transformers {have} is a development version: releases of the engine are made and tested with released "
+            "ones, and configurations change in between. {python} -m pip install --upgrade transformers",
+            evidence=(seen("transformers", transformers.version, target.python),),
+            where=Place(kind="package", name="transformers"),
+            have=transformers.version,
+            python=target.python,
+        )
     elif known is None:
         yield warn(
             "model type {kind} is in no release of transformers up to {newest} and config.json names no code of its "
@@ -414,6 +455,20 @@ def transformers_too_old_for_model(
             have=transformers.version,
             kind=kind,
             since=known["since"],
+            python=target.python,
+        )
+    elif saved and (saved.major, saved.minor) > (have.major, have.minor):
+        yield warn(
+            "config.json was written by transformers {saved} and {have} is installed: keys it does not know yet "
+            "(rope parameters, layer types) are dropped or refused. {python} -m pip install "
+            "'transformers>={saved}', within what the engine allows",
+            evidence=(
+                seen("transformers_version", saved, model.source.where),
+                seen("transformers", transformers.version, target.python),
+            ),
+            where=Place(kind="package", name="transformers"),
+            saved=str(saved),
+            have=transformers.version,
             python=target.python,
         )
     elif known.get("since") and have < (release(known["since"]) or have):

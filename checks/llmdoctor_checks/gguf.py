@@ -72,6 +72,17 @@ def split_file_missing(source: ModelSource) -> Iterator[Finding]:
     if source.gguf is None:
         return
     missing = [file.name for file in source.files if file.problem == "missing"]
+    parts = source.gguf.get("split.count")
+    if isinstance(parts, int) and parts > 1 and len(source.files) == 1 and not missing:
+        yield fail(
+            "{file} is the first of {parts} parts by its header and stands alone under a name without -00001-of-: "
+            "parts were joined with cat, or renamed. llama.cpp reads only the first header. Download the parts anew "
+            "under their own names, or join them with llama-gguf-split --merge",
+            evidence=(seen("split.count", parts, source.files[0].name),),
+            where=Place(kind="file", name=source.files[0].name),
+            file=source.files[0].name,
+            parts=parts,
+        )
     if missing:
         yield fail(
             "{count} of {all} parts of the split file are missing: {missing}. llama.cpp opens the first and stops with "
@@ -260,9 +271,26 @@ def sliding_window_lost(model: Model, forecast: Forecast | None) -> Iterator[Fin
         )
 
 
-@check("GGUF508", "cache-type-unusable", runtimes=RUNTIMES, remedy="flash-attention-on")
-def cache_type_unusable(launch: Launch, forecast: Forecast, gpus: Gpus | None) -> Iterator[Finding]:
+@check("GGUF508", "cache-type-unusable", runtimes=("llamacpp", "ollama"), remedy="flash-attention-on")
+def cache_type_unusable(
+    request: LaunchRequest, launch: Launch | None, forecast: Forecast | None, gpus: Gpus | None
+) -> Iterator[Finding]:
     """The types asked for the KV cache do not work with this model, with each other or without flash attention."""
+    if request.runtime == "ollama":
+        kind = request.environment.get("OLLAMA_KV_CACHE_TYPE", "f16")
+        if kind not in ("", "f16") and request.environment.get("OLLAMA_FLASH_ATTENTION", "0") in ("", "0", "false"):
+            yield warn(
+                "OLLAMA_KV_CACHE_TYPE={kind} holds for every model and needs flash attention: architectures without "
+                "it stop with 'unable to create llama context'. Set OLLAMA_FLASH_ATTENTION=1 beside it, or leave "
+                "the variable out",
+                evidence=(seen("OLLAMA_KV_CACHE_TYPE", kind, "environment"),),
+                where=Place(kind="environment", name="OLLAMA_KV_CACHE_TYPE"),
+                kind=kind,
+            )
+        return
+    if launch is None or forecast is None:
+        yield skip("the launch of llama-server was not resolved or forecast")
+        return
     key, value = str(launch.get("cache_type_k") or "f16"), str(launch.get("cache_type_v") or "f16")
     refusal = forecast.refused
     if refusal and refusal.code == "GGUF508":

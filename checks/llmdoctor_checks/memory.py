@@ -192,6 +192,19 @@ def start_up_peak_outside_budget(launch: Launch, model: Model, forecast: Forecas
         return
     peak = 3 * sequences * model.vocabulary * 4
     headroom = min(memory.headroom or 0 for memory in devices)
+    least = row("limits", name="gpu_headroom")
+    if least and headroom < least["value"] and not launch.get("enforce_eager"):
+        yield warn(
+            "--gpu-memory-utilization {share} leaves {headroom} of the GPU outside the budget: CUDA graphs take a "
+            "little more than is estimated for them, and capturing them then ends in 'CUDA out of memory'. Leave "
+            "{least} or more: at most {fitting:.2f}",
+            evidence=(seen("outside the budget", gib(headroom), "total x (1 - gpu_memory_utilization)"),),
+            where=argument(launch, UTILIZATION),
+            share=launch.get(UTILIZATION),
+            headroom=gib(headroom),
+            least=gib(least["value"]),
+            fitting=int(100 * (1 - least["value"] / max(memory.total or 1 for memory in devices))) / 100,
+        )
     if peak > headroom:
         fitting = max(headroom // (3 * model.vocabulary * 4), 1)
         yield warn(
@@ -209,6 +222,17 @@ def start_up_peak_outside_budget(launch: Launch, model: Model, forecast: Forecas
             headroom=gib(headroom),
             flag=flag(launch, "max_num_seqs"),
             fitting=fitting,
+        )
+    video = model.multimodal and any("video_token" in key for key in model.config)
+    if video and launch.get("limit_mm_per_prompt") is None and not launch.get("language_model_only"):
+        yield warn(
+            "{model} takes videos, and while profiling vLLM reserves for the largest video and image a prompt may "
+            "hold: the cache becomes smaller by many GiB (a public report: 5 instead of 25 GiB). If the service "
+            "sends none: --limit-mm-per-prompt '{example}'",
+            evidence=(seen("limit_mm_per_prompt", "not given", "arguments"),),
+            where=Place(kind="argument", name="--limit-mm-per-prompt"),
+            model=model.name,
+            example='{"video": 0}',
         )
 
 
@@ -282,6 +306,7 @@ def _room(system: System, container: Container | None) -> int | None:
 def host_memory_below_need(
     request: LaunchRequest,
     launch: Launch | None,
+    model: Model | None,
     forecast: Forecast | None,
     system: System | Unavailable,
     container: Container | None,
@@ -302,6 +327,8 @@ def host_memory_below_need(
             if memory.device == HOST:
                 needed = sum(_low(memory, name) or 0 for name in ("weights", "cache", "activations"))
                 pools.append(("model, cache and buffers on the CPU", needed, "forecast"))
+    if model and model.source.weight_format in ("pytorch", "bin", "pickle") and model.weight_bytes and workers > 1:
+        pools.append(("weights as pickles, read whole by each rank", model.weight_bytes * workers, "pytorch_model.bin"))
     need = sum(amount for _, amount, _ in pools)
     if not need:
         return

@@ -381,10 +381,11 @@ CASES: dict[str, Example] = {
     ),
     "GGUF508": Example(
         (
+            request("llamacpp"),
             llama(cache_type_v="q4_0"),
             forecast(refused=Refusal(code="GGUF508", message="quantized V cache requires flash_attn to be enabled")),
         ),
-        (llama(cache_type_k="q8_0", cache_type_v="q8_0"), forecast()),
+        (request("llamacpp"), llama(cache_type_k="q8_0", cache_type_v="q8_0"), forecast()),
     ),
     "GGUF509": Example(
         (llama(gpu_layers=10), model(), gpus()), (llama(gpu_layers="auto", default=("gpu_layers",)), model(), gpus())
@@ -511,7 +512,7 @@ CASES: dict[str, Example] = {
     "HOST103": Example((container(memory_limit=2 * GIB), model()), (container(memory_limit=64 * GIB), model())),
     "HOST104": Example((caches(writable=False),), (caches(),)),
     "HOST105": Example((home(4 * GIB), ON_HUB), (home(400 * GIB), ON_HUB)),
-    "HOST106": Example((container(devices=()),), (container(),)),
+    "HOST106": Example((container(devices=()), request()), (container(), request())),
     "HOST107": Example(
         (Network(ports=(Port(port=8000, host="0.0.0.0", free=False, holder="python (pid 12)"),)),),
         (Network(ports=(Port(port=8000, host="0.0.0.0", free=True),)),),
