@@ -329,3 +329,16 @@ def _same(wanted: object, have: object) -> bool:
 
 def _outside(reading: ServerReading, forecast: Forecast | Unavailable) -> list[Finding]:
     return [differs(row, reading.url) for row in rows(reading, forecast) if row.verdict == "outside"]
+
+
+def reading_text(reading: ServerReading) -> list[str]:
+    """What the server says of itself, one line each, for a terminal."""
+    lines = [f"{reading.runtime} {reading.version or 'of unknown release'} at {reading.url}: {reading.model or '-'}"]
+    if reading.max_model_len:
+        lines.append(f"  context {reading.max_model_len:,} tokens")
+    lines += [f"  {figure.name.replace('_', ' ')} {figure.value:,.10g}" for figure in reading.figures]
+    for shown in reading.signs:
+        over = f"in {reading.interval:g} s" if shown.sign.kind != "gauge" else "at the most"
+        lines.append(f"  {shown.sign.name:<24} {_shown(shown):>10} {over}")
+    lines += [f"  not read: {endpoint}: {why}" for endpoint, why in reading.unread.items()]
+    return lines
