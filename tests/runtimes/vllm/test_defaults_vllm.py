@@ -482,7 +482,7 @@ ABSURD = st.one_of(st.none(), st.integers(-(2**63), 2**63), st.floats(), st.text
 KEYS = st.sampled_from(["max_position_embeddings", "sliding_window", "rope_scaling", "model_max_length"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     LAYERS,
     st.dictionaries(KEYS, ABSURD),
