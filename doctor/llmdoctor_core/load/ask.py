@@ -46,7 +46,8 @@ class Client:
             port = parts.port
         except ValueError:
             port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+        odd = any(character.isspace() or not character.isprintable() for character in url)
+        if odd or parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
             raise InputError(f"{url}: not the address of a server; write it like http://host:8000")
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._host, self._port, self._secure = parts.hostname, port, parts.scheme == "https"

@@ -66,10 +66,12 @@ class _Predicted(Struct, frozen=True):
 
 _UNITS: dict[str, Unit] = {
     "cache_tokens": "tokens", "request_tokens": "tokens", "slot_tokens": "tokens", "block_tokens": "tokens",
+    "context_tokens": "tokens",
     "blocks": "blocks", "max_concurrency": "ratio", "ready_seconds": "seconds", "first_token_seconds": "seconds",
 }  # fmt: skip
 """Units of the figures that are not bytes."""
-UNCOMPARED = frozenset({"model_train_tokens", "gpu_memory_total", "graphs_estimate", "slots"})
+UNCOMPARED = frozenset({"model_train_tokens", "gpu_memory_total", "graphs_estimate", "slots", "max_model_len"})
+"""Figures of a log that are no answer to a forecast."""
 
 
 def compare(
@@ -110,6 +112,7 @@ def _vllm(forecast: Forecast) -> Iterable[_Predicted]:
     cache = forecast.cache
     if cache is None:
         return
+    yield _Predicted("request_tokens", "tokens", cache.request_tokens, "exact")
     if cache.block_tokens is not None:
         yield _Predicted("block_tokens", "tokens", cache.block_tokens, "exact")
     if cache.blocks is not None:
@@ -138,6 +141,8 @@ def _llamacpp(forecast: Forecast) -> Iterable[_Predicted]:
         yield _Predicted("cache", "bytes", cache.bytes, "exact", per="sum")
     if cache.state_bytes:
         yield _Predicted("state", "bytes", cache.state_bytes, "exact", per="sum")
+    if cache.tokens is not None:
+        yield _Predicted("context_tokens", "tokens", cache.tokens, "exact")
     if cache.slot_tokens is not None:
         yield _Predicted("slot_tokens", "tokens", cache.slot_tokens, "exact")
 

@@ -38,7 +38,7 @@ def _allocated(lines: Iterable[str]) -> Iterable[Figure]:
     if log.slot_tokens is not None:
         yield Figure(name="slot_tokens", value=log.slot_tokens, source="n_ctx_slot")
     if "n_ctx" in log.settings:
-        yield Figure(name="request_tokens", value=log.settings["n_ctx"], source="llama_context: n_ctx")
+        yield Figure(name="context_tokens", value=log.settings["n_ctx"], source="llama_context: n_ctx")
 
 
 def _planned(lines: Sequence[str]) -> Iterable[Figure]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from msgspec import Struct
 
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.models.gguf import ByteRange, Header, other_parts, read_header
+from llmdoctor_core.models.web import RefusedError, UnreachableError, Web
 from llmdoctor_core.units import gib
 
 CANNOT_CONFIRM = (
@@ -54,47 +53,37 @@ def _local(path: Path) -> Part:
 
 
 def remote_parts(url: str, headers: Mapping[str, str] | None = None) -> list[Part]:
-    """The files of a model behind a URL, by range requests. Raises InputError where the server does not give ranges."""
-    first = _remote(url, headers or {})
-    folder, _, _ = url.partition("?")[0].rpartition("/")
+    """The files of a model behind a URL, by range requests. Raises InputError where they cannot be had so."""
+    first = _remote(url, dict(headers or {}))
+    address, question, query = url.partition("?")
+    folder, _, _ = address.rpartition("/")
     others = other_parts(first.header, first.name, url)
-    return [first, *(_remote(f"{folder}/{name}", headers or {}) for name in others)]
+    return [first, *(_remote(f"{folder}/{name}{question}{query}", dict(headers or {})) for name in others)]
 
 
-def _remote(url: str, headers: Mapping[str, str]) -> Part:
-    size = 0
+def _remote(url: str, headers: dict[str, str]) -> Part:
+    web = Web(headers)
     start = bytearray()
     """What was read without a gap: the header is asked for once to be read and once to be copied."""
 
     def read(offset: int, length: int) -> bytes:
-        if offset + length > len(start):
-            chunk = fetch(offset, length)
-            if offset == len(start):
-                start.extend(chunk)
-            return chunk
-        return bytes(start[offset : offset + length])
+        if offset + length <= len(start):
+            return bytes(start[offset : offset + length])
+        chunk = web.get(url, offset, length)
+        if offset == len(start):
+            start.extend(chunk)
+        return chunk
 
-    def fetch(offset: int, length: int) -> bytes:
-        nonlocal size
-        wanted = {"Range": f"bytes={offset}-{offset + length - 1}", "User-Agent": "llmdoctor", **headers}
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=wanted), timeout=30) as answer:
-                total = answer.headers.get("Content-Range", "").rpartition("/")[2]
-                if answer.status != 206 or not total.isdigit():
-                    raise InputError(f"{url}: the server does not give parts of a file (no Content-Range)")
-                size = int(total)
-                data: bytes = answer.read(length)
-                return data
-        except urllib.error.HTTPError as error:
-            if error.code == 416:
-                return b""
-            raise InputError(f"{url}: HTTP {error.code} {error.reason}") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"{url}: {getattr(error, 'reason', error)}") from None
-
-    read(0, 4)
-    name = url.partition("?")[0].rpartition("/")[2]
-    return Part(name=name, size=size, read=read, header=read_header(read, size, url))
+    try:
+        size = web.size(url)
+        if size is None:
+            raise InputError(f"{url}: the server does not say how long the file is")
+        header = read_header(read, size, url)
+    except RefusedError as error:
+        raise InputError(f"{url}: the server answers with status {error.status}") from None
+    except UnreachableError as error:
+        raise InputError(f"{url} could not be reached: {error}") from None
+    return Part(name=url.partition("?")[0].rpartition("/")[2], size=size, read=read, header=header)
 
 
 def write_hollow(parts: Sequence[Part], folder: Path) -> Path:

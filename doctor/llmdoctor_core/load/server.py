@@ -178,7 +178,9 @@ def _vllm_cache(client: Client) -> tuple[dict[str, str], list[Figure]]:
             value = _number(sample.labels.get(label))
             if value is not None:
                 device = engine if len(samples) > 1 else None
-                figures.append(Figure(name=name, value=value, device=device, source=f"/metrics {label}"))
+                # a forecast gives the concurrency as the log prints it, with two decimals; here it is not rounded
+                step = 0.01 if name == "max_concurrency" else 0.0
+                figures.append(Figure(name=name, value=value, step=step, device=device, source=f"/metrics {label}"))
     return config, figures
 
 
