@@ -39,7 +39,13 @@ def typed(flags: dict[str, object]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def forecast(model: Model, *arguments: str, build: str | None = "b11434", gpus: Gpus | None = None) -> Forecast:
+def forecast(
+    model: Model,
+    *arguments: str,
+    build: str | None = "b11434",
+    gpus: Gpus | None = None,
+    draft: Model | None = None,
+) -> Forecast:
     """The forecast of ``llama-server`` with these arguments."""
     request = LaunchRequest(runtime="llamacpp", argv=("llama-server", *arguments), version=build)
-    return RUNTIME.forecast(RUNTIME.resolve(request, model, gpus), model, gpus, None, None)
+    return RUNTIME.forecast(RUNTIME.resolve(request, model, gpus), model, gpus, draft, None)
