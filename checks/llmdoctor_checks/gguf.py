@@ -20,7 +20,7 @@ from llmdoctor_core.facts import (
     SlidingWindow,
 )
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
-from llmdoctor_core.runtimes.llamacpp.predict import knows_architecture, knows_pre_tokenizer
+from llmdoctor_core.runtimes.llamacpp.refusals import knows_architecture, knows_pre_tokenizer
 from llmdoctor_core.units import gib
 
 from .launches import argument, flag, listed
@@ -156,7 +156,7 @@ def pre_tokenizer_unknown_to_build(launch: Launch, source: ModelSource) -> Itera
     if source.gguf is None:
         return
     name, build = source.gguf.get("tokenizer.ggml.pre"), _build(launch)
-    if not isinstance(name, str):
+    if not isinstance(name, str) or source.gguf.get("tokenizer.ggml.model", "gpt2") != "gpt2":
         return
     if build is None:
         yield skip("the build of llama.cpp is not known")
