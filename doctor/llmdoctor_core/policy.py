@@ -41,7 +41,7 @@ def policy_from(
     require = tuple(flags["require"] or config.get("require", ()))
     known_selectors((*select, *ignored, *require), {**conditions, **{check.code: check.name for check in known}})
     profile = flags["profile"] or config.get("profile", "preflight")
-    profiles = {name for check in known for name in check.profiles}
+    profiles = {"preflight", *(name for check in known for name in check.profiles)}
     if profile not in profiles:
         raise InputError(f"unknown profile {profile!r}; known are {', '.join(sorted(profiles))}")
     baseline = flags["baseline"] or config.get("baseline")

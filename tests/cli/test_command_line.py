@@ -138,14 +138,14 @@ def test_ignored_findings_are_shown_and_do_not_count(tmp_path: Path) -> None:
 
 
 def test_a_required_check_that_is_skipped_is_exit_3() -> None:
-    assert run("check", "--require", "HOST101", *QWEN).returncode == 3
+    assert run("check", "--require", "GPU003", *QWEN).returncode == 3
 
 
 def test_a_config_file_counts_and_an_unknown_key_is_named(tmp_path: Path) -> None:
     config = tmp_path / "llmdoctor.toml"
-    config.write_text('require = ["HOST101"]\n')
+    config.write_text('require = ["GPU003"]\n')
     assert run("check", "--config", str(config), *QWEN).returncode == 3
-    config.write_text('requier = ["HOST101"]\n')
+    config.write_text('requier = ["GPU003"]\n')
     done = run("check", "--config", str(config), *QWEN)
     assert done.returncode == 2
     assert "did you mean 'require'" in done.stderr.decode()
