@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -86,6 +87,12 @@ def run(
     return confirm(case, argv, place, plan, store=tmp_path / "calibration.json")
 
 
+def cpu_seconds() -> float:
+    """Of this process and all it has waited for, the servers among them: what a load costs on an idle host."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
 def _cpu_flags() -> tuple[str, ...]:
     line = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
     return tuple(line.partition(":")[2].split())
@@ -110,9 +117,9 @@ def assert_as_predicted(confirmation: Confirmation, *, slot: bool = True) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_cache_is_printed_as_predicted(kind: str, place: dict[str, str], tmp_path: Path) -> None:
     name, words = KINDS[kind]
-    began = time.monotonic()
+    began = cpu_seconds()
     confirmation = run(place, tiny_file(name), words, tmp_path, until="first-token")
-    assert time.monotonic() - began < 10
+    assert cpu_seconds() - began < 10
     if kind == "quantised" and confirmation.measured.reached == "cache":  # as with quantised weights, below
         assert confirmation.findings[0].code == "HOST109"
         assert_as_predicted(confirmation, slot=False)
@@ -162,11 +169,11 @@ def model_of(real: dict[str, Path | None], name: str) -> Path:
 def test_real_files_are_printed_as_predicted(
     name: str, weightless: bool, real: dict[str, Path | None], place: dict[str, str], tmp_path: Path
 ) -> None:
-    began = time.monotonic()
+    began = cpu_seconds()
     confirmation = run(place, model_of(real, name), "-c 8192", tmp_path, until="cache", weightless=weightless)
     assert confirmation.measured.reached == "cache"
     assert_as_predicted(confirmation, slot=False)
-    assert time.monotonic() - began < 10
+    assert cpu_seconds() - began < 10
 
 
 @pytest.mark.parametrize("name", REAL)
