@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from llmdoctor_core.facts import DeviceMemory, Estimate, Gpu, Gpus, Launch, Model
+from llmdoctor_core.facts import DeviceMemory, Estimate, Gpu, Gpus, Launch, Model, Quantization
 from llmdoctor_core.models.weights import bytes_per_rank, exact_layout, weight_groups
 
 from .planner import GIB
@@ -127,6 +127,7 @@ def weights_of(launch: Launch, model: Model, draft: Model | None, stage: int) ->
         partition=stage_partition(launch),
         expert_ranks=experts,
         dtype=model_dtype(launch, model),
+        quantization=_quantized_while_loading(launch, model),
         towers=not launch.get("language_model_only"),
         prediction=speculates is not None and speculates.method == "mtp",
     )
@@ -136,6 +137,13 @@ def weights_of(launch: Launch, model: Model, draft: Model | None, stage: int) ->
         own += bytes_per_rank(draft, tensor_parallel=tensor) or 0
     offloaded = float(launch.get("cpu_offload_gb") or 0) * GIB
     return max(0, own - int(offloaded))
+
+
+def _quantized_while_loading(launch: Launch, model: Model) -> Quantization | None:
+    """``--quantization fp8`` over an unquantised checkpoint: the linear layers are quantised as they load."""
+    if model.quantization is None and launch.get("quantization") in ("fp8", "fp8_per_tensor", "fp8_per_block"):
+        return Quantization(method="fp8", bits=8)
+    return None
 
 
 def activations(launch: Launch, model: Model, stage: int) -> Figure:
@@ -244,7 +252,7 @@ def beside(
     return Figure(
         value=parts["value"],
         low=parts["low"],
-        high=parts["high"],
+        high=parts["high"] + data["unexplained"]["share"] * (total or 0),
         why=f"{fixed['source']}; {left['source']}",
     )
 
