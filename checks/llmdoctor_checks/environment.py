@@ -36,6 +36,8 @@ ENGINES = {
     "trtllm": ("tensorrt-llm",),
 }
 """Distributions that hold an engine, by runtime."""
+INDISPENSABLE = {"torch", "flashinfer-python", "sgl-kernel", "transformers", "numpy"}
+"""Packages that every start imports; others serve some models or formats only."""
 FRAGILE = {"torch", "flashinfer-python", "sgl-kernel", "xformers", "torchvision", "flash-attn", "triton"}
 """Packages with machine code made for one version of their neighbour: another version breaks, it does not degrade."""
 
@@ -110,7 +112,7 @@ def package_missing(target: TargetEnvironment, request: LaunchRequest) -> Iterat
         return
     for requirement in engine.requires:
         if _applies(requirement, target) and target.has(requirement.name) is None:
-            report = fail if canonicalize_name(requirement.name) in FRAGILE else warn
+            report = fail if canonicalize_name(requirement.name) in INDISPENSABLE else warn
             yield report(
                 "{engine} {version} requires {name}{specifier} and the environment has none: importing it fails, at "
                 "the start or at the first use. {python} -m pip install '{name}{specifier}'",

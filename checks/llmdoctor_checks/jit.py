@@ -37,7 +37,11 @@ def _compiles(target: TargetEnvironment, request: LaunchRequest | None, environm
     v1/sample/ops/topk_topp_sampler.py of these releases). A flashinfer-jit-cache of the same version holds it prebuilt.
     """
     flashinfer = target.has("flashinfer-python")
-    if flashinfer is None or _same_release(target.has("flashinfer-jit-cache"), flashinfer):
+    if (
+        flashinfer is None
+        or target.torch_cuda == "none"
+        or _same_release(target.has("flashinfer-jit-cache"), flashinfer)
+    ):
         return "never"
     if request is None or request.runtime != "vllm":
         return "start" if request else "perhaps"
@@ -268,11 +272,28 @@ def jit_toolchain_incomplete(
 ) -> Iterator[Finding]:
     """A tool, header or library that a JIT build needs is not there in the service's environment."""
     compiles = _compiles(target, request, environment)
-    triton = target.has("triton") is not None
+    triton = target.has("triton") is not None and target.torch_cuda != "none"
+    of_toolkit = [part for part in compiler.lacks if (row("jit-parts", part=part) or {}).get("toolkit")]
+    if compiles != "never" and len(of_toolkit) > 2:
+        report = fail if compiles == "start" else warn
+        yield report(
+            "{home}, which FlashInfer takes for the CUDA toolkit (decided by {decided}), is no complete one: it "
+            'lacks {parts}. Builds end with "No such file or directory" or "cannot find -lcudart". Install a full '
+            "CUDA toolkit and set CUDA_HOME to it in the service's environment",
+            evidence=(seen("missing", listed(of_toolkit), compiler.cuda_home or "-"),),
+            where=Place(kind="environment", name="CUDA_HOME"),
+            home=compiler.cuda_home,
+            decided=compiler.chosen_by,
+            parts=listed(of_toolkit),
+        )
     for part in compiler.lacks:
         known = row("jit-parts", part=part) or {}
         by_triton = known.get("triton", False)
-        if part == "nvcc" or (compiles == "never" and not (by_triton and triton)):
+        if (
+            part == "nvcc"
+            or (len(of_toolkit) > 2 and part in of_toolkit)
+            or (compiles == "never" and not (by_triton and triton))
+        ):
             continue
         report = fail if compiles == "start" or by_triton else warn
         if part in compiler.off_path:

@@ -273,8 +273,7 @@ CASES: dict[str, Example] = {
         (target(distribution("torch", "2.13.0+cpu"), torch_cuda="none"),), (target(distribution("torch", "2.13.0")),)
     ),
     "PY306": Example(
-        (target(distribution("flashinfer-python", "0.6.16.post3"), version=(3, 10, 13)),),
-        (target(distribution("flashinfer-python", "0.6.16.post3")),),
+        (target(distribution("flashinfer-python", "0.4.0")),), (target(distribution("flashinfer-python", "0.4.1")),)
     ),
     "PY307": Example(
         (
