@@ -91,17 +91,20 @@ def bytes_per_rank(
     towers: bool = True,
     prediction: bool = False,
     output: bool = True,
+    groups: tuple[TensorGroup, ...] | None = None,
 ) -> int | None:
     """Bytes of the weights that one rank of pipeline stage ``stage`` holds, None where they cannot be known.
 
     ``partition``: layers of each stage (VLLM_PP_LAYER_PARTITION). ``expert_ranks``: among how many ranks whole experts
     are dealt out (expert parallel). ``towers``: vision and audio encoders too; ``prediction``: multi-token-prediction
-    layers too; ``output``: the output matrix, which a pooling runner leaves out.
+    layers too; ``output``: the output matrix, which a pooling runner leaves out. ``groups``: what ``weight_groups``
+    gave, where it is at hand.
 
     Follows vLLM: the vocabulary padded to 64 rows, KV heads copied above their number, norms, routers and MLA's down
     projections whole on every rank, the embedding on the first stage and the output on the last.
     """
-    groups = weight_groups(model, dtype, quantization)
+    if groups is None:
+        groups = weight_groups(model, dtype, quantization)
     if not groups:
         return None if model.weight_bytes is None else -(-model.weight_bytes // (tensor_parallel * pipeline_parallel))
     layers = partition or stage_layers(len(model.layers), pipeline_parallel)

@@ -28,8 +28,8 @@ from .since import release
 GROWS = {"full": "tokens", "latent": "tokens", "indexer": "tokens"}
 STATE_BLOCKS = (
     "max_num_seqs ({sequences}) exceeds available Mamba cache blocks ({blocks}). Each decode sequence requires one "
-    "Mamba cache block, so CUDA graph capture cannot proceed. Please lower max_num_seqs to at most {blocks} or increase "
-    "gpu_memory_utilization."
+    "Mamba cache block, so CUDA graph capture cannot proceed. Please lower max_num_seqs to at most {blocks} or "
+    "increase gpu_memory_utilization."
 )
 """v1/worker/gpu_model_runner.py, since 0.20."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from llmdoctor_core.facts import DeviceMemory, Estimate, Gpu, Gpus, Launch, Model, Quantization
+from llmdoctor_core.facts import DeviceMemory, Estimate, Gpu, Gpus, Launch, Model, Quantization, TensorGroup
 from llmdoctor_core.models.weights import bytes_per_rank, exact_layout, weight_groups
 
 from .planner import GIB
@@ -36,13 +36,17 @@ class Pool(Struct, frozen=True, kw_only=True):
 
 
 def devices(launch: Launch, model: Model, draft: Model | None, gpus: Gpus | None) -> tuple[DeviceMemory, ...]:
-    """Memory of every device of one engine, stage by stage. Figures are None where neither GPU nor weights are known."""
+    """Memory of every device of one engine, stage by stage; figures are None where GPU or weights are not known."""
     tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
     visible = gpus.visible if gpus else ()
+    groups = weight_groups(model, model_dtype(launch, model), _quantized_while_loading(launch, model))
     found = []
-    for number in range(tensor * stages):
-        gpu = visible[number] if number < len(visible) else None
-        found.append(_device(launch, model, draft, gpus, gpu, number, number // tensor))
+    for stage in range(stages):
+        weights = weights_of(launch, model, draft, stage, groups)  # the ranks of a stage are alike
+        ends = _ends(launch, groups, stage)
+        for number in range(stage * tensor, (stage + 1) * tensor):
+            gpu = visible[number] if number < len(visible) else None
+            found.append(_device(launch, model, draft, gpus, gpu, number, stage, weights, ends))
     return tuple(found)
 
 
@@ -63,14 +67,21 @@ def pools(memory: tuple[DeviceMemory, ...], stages: int) -> list[Pool] | None:
 
 
 def _device(
-    launch: Launch, model: Model, draft: Model | None, gpus: Gpus | None, gpu: Gpu | None, number: int, stage: int
+    launch: Launch,
+    model: Model,
+    draft: Model | None,
+    gpus: Gpus | None,
+    gpu: Gpu | None,
+    number: int,
+    stage: int,
+    weights: int | None,
+    ends: float,
 ) -> DeviceMemory:
     total = gpu.memory_total if gpu else None
     budget = budget_of(launch, total) if total else None
-    weights = weights_of(launch, model, draft, stage)
     active = activations(launch, model, stage)
     graphs = captured(launch, model)
-    other = beside(launch, model, draft, gpus, total, weights or 0, stage)
+    other = beside(launch, draft, gpus, total, weights or 0, ends)
     inside = graphs if graphs_inside(launch) else _nothing("taken outside the budget, or not at all")
     cache = bounds = None
     if budget is not None and weights is not None:
@@ -114,7 +125,9 @@ def budget_of(launch: Launch, total: int) -> int:
     return math.ceil(share) if _rules(launch)["budget_rounded_up"] else int(share)
 
 
-def weights_of(launch: Launch, model: Model, draft: Model | None, stage: int) -> int | None:
+def weights_of(
+    launch: Launch, model: Model, draft: Model | None, stage: int, groups: tuple[TensorGroup, ...]
+) -> int | None:
     """Bytes of the weights on a rank of a stage, a drafter's included; None where they cannot be known."""
     tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
     speculates = speculation(launch, model, draft)
@@ -126,10 +139,9 @@ def weights_of(launch: Launch, model: Model, draft: Model | None, stage: int) ->
         stage=stage,
         partition=stage_partition(launch),
         expert_ranks=experts,
-        dtype=model_dtype(launch, model),
-        quantization=_quantized_while_loading(launch, model),
         towers=not launch.get("language_model_only"),
         prediction=speculates is not None and speculates.method == "mtp",
+        groups=groups,
     )
     if own is None:
         return None
@@ -208,13 +220,7 @@ def graphs_inside(launch: Launch) -> bool:
 
 
 def beside(
-    launch: Launch,
-    model: Model,
-    draft: Model | None,
-    gpus: Gpus | None,
-    total: int | None,
-    weights: int,
-    stage: int,
+    launch: Launch, draft: Model | None, gpus: Gpus | None, total: int | None, weights: int, ends: float
 ) -> Figure:
     """What is neither weights, activations nor graphs: communication buffers, workspaces, the allocator's rounding."""
     data = table("memory.toml")
@@ -243,7 +249,6 @@ def beside(
         ),
         data["remainder"][-1],
     )
-    ends = _ends(launch, model, stage)
     slack = data["weights"]
     parts = {
         bound: fixed[bound] * GIB + left[bound] * ends + slack["slack" if bound == "value" else bound] * weights
@@ -257,11 +262,11 @@ def beside(
     )
 
 
-def _ends(launch: Launch, model: Model, stage: int) -> float:
+def _ends(launch: Launch, groups: tuple[TensorGroup, ...], stage: int) -> float:
     """Bytes of embedding and output on a rank of a stage."""
     tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
     size = 0.0
-    for group in weight_groups(model):
+    for group in groups:
         if (group.kind == "embedding" and stage == 0) or (group.kind == "output" and stage == stages - 1):
             size += group.bytes / tensor
     return size
