@@ -60,6 +60,7 @@ def mtp_layers(config: Keys, model_type: str, main: tuple[Layer, ...], hidden: i
     build = _Builder(config, rule, hidden, heads)
     pattern = nemotron_pattern(config, "mtp_") if model_type == "nemotron_h" else None
     kinds = [LETTER_KINDS[letter] for letter in pattern] if pattern else [rule.get("mtp_kind", "full")]
+    build.selection, build.selects_every = None, 1  # such a layer always selects for itself
     return tuple(build.layer(len(main), kind) for kind in (kinds * min(count, MOST_LAYERS))[:MOST_LAYERS])
 
 
@@ -292,6 +293,12 @@ class _Builder:
         self.blocks = list(config.objects("block_configs")) if rule.get("by") == "block_configs" else []
         self.ratios = config.counts("compress_ratios", most=MOST_TOKENS) or []
         self.sparse = self._sparse()
+        self.selection = config.sequence("indexer_types")
+        pattern = config.text("index_topk_pattern")
+        if self.selection is None and pattern is not None:
+            self.selection = ["shared" if letter == "S" else "full" for letter in pattern[:MOST_LAYERS]]
+        self.selects_every = config.own_count("index_topk_freq", least=1, most=MOST_LAYERS) or 1
+        self.selects_from = config.own_count("index_skip_topk_offset", most=MOST_LAYERS)
 
     def layer(self, index: int, kind: str) -> Layer:
         if kind == "full" and index < len(self.blocks):
@@ -303,7 +310,19 @@ class _Builder:
         caches = self.memo[kind]
         if kind == "full" and self.sparse is not None and self._is_sparse(index):
             caches = (*caches, self.sparse)
+        if kind == "full" and not self._selects(index):
+            caches = tuple(cache for cache in caches if not isinstance(cache, Indexer))
         return Layer(caches=caches)
+
+    def _selects(self, index: int) -> bool:
+        """Whether a sparse-attention layer has an indexer of its own, or takes another's selection (GLM 5.2).
+
+        The rule is vLLM's (deepseek_v2.py, 0.32): every ``index_topk_freq``-th layer from ``index_skip_topk_offset``.
+        """
+        if self.selection is not None:
+            return index >= len(self.selection) or self.selection[index] != "shared"
+        start = 2 if self.selects_from is None else self.selects_from
+        return max(index - start + 1, 0) % self.selects_every == 0
 
     def _caches(self, kind: str) -> tuple[AnyCache, ...]:
         if kind == "full":

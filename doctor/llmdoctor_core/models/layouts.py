@@ -428,8 +428,8 @@ class _Layers:
             return [(i + 1) % step == 0 for i in range(count)]
         if model_type == "gemma4_text":
             return [bool(text.flag("enable_moe_block"))] * count
-        dense = text.count("first_k_dense_replace", "num_dense_layers") or 0
-        step = text.count("moe_layer_freq", "decoder_sparse_step", least=1) or 1
+        dense = text.count("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index") or 0
+        step = text.count("moe_layer_freq", "decoder_sparse_step", "moe_layer_interval", least=1) or 1
         only = set(text.counts("mlp_only_layers") or ())
         offset = 1 if "decoder_sparse_step" in text.values else 0
         return [i >= dense and i not in only and (i + offset) % step == 0 for i in range(count)]
