@@ -50,7 +50,7 @@ class Context(Struct, frozen=True, kw_only=True):
 def context(launch: Launch, geometry: Geometry, build: int, fitted: int | None = None) -> Context:
     """The context of the launch. ``fitted`` is the total that --fit lowered an unset -c to."""
     slots, unified = slots_of(launch, build)
-    training = trained(launch, geometry)
+    training = trained(launch, geometry, build)
     flash = launch.get("flash_attn") != "off"
     padding = 256 if has(build, "padding 256") or flash else 32
     asked = int(launch.get("ctx_size") or 0)
@@ -63,9 +63,10 @@ def context(launch: Launch, geometry: Geometry, build: int, fitted: int | None =
     batch, ubatch = batches(launch, total, causal)
     total, sequence = _padded(total, slots, unified, padding, build)
     warnings = []
-    if training and sequence > training:
+    written = geometry.training_length
+    if written and sequence > written:
         warnings.append(
-            f"llama_context: n_ctx_seq ({sequence}) > n_ctx_train ({training}) -- possible training context overflow"
+            f"llama_context: n_ctx_seq ({sequence}) > n_ctx_train ({written}) -- possible training context overflow"
         )
     slot = min(sequence, cap) if cap else sequence
     if training and slot > training and has(build, "slot capped"):
@@ -98,14 +99,15 @@ def slots_of(launch: Launch, build: int) -> tuple[int, bool]:
     return slots, bool(launch.get("kv_unified")) or not has(build, "streams")
 
 
-def trained(launch: Launch, geometry: Geometry) -> int | None:
-    """n_ctx_train, which YaRN flags that change the scale raise (src/llama-context.cpp, llama_init_from_model)."""
-    training = geometry.training_length
-    scale = _rope_scale(launch)
-    if launch.get("rope_scaling") == "yarn" and scale and training:
-        origin = int(launch.get("yarn_orig_ctx") or 0) or training
-        return int(origin * scale)
-    return training
+def trained(launch: Launch, geometry: Geometry, build: int) -> int | None:
+    """n_ctx_train, which YaRN flags that change the file's scale raise (llama_init_from_model)."""
+    training, rope = geometry.training_length, geometry.rope
+    kind = launch.get("rope_scaling") or rope.kind
+    scale = _rope_scale(launch) or rope.factor
+    if training is None or not has(build, "custom yarn") or kind != "yarn" or scale == rope.factor:
+        return training
+    origin = int(launch.get("yarn_orig_ctx") or 0) or rope.original or training
+    return int(origin * scale)
 
 
 def _rope_scale(launch: Launch) -> float:

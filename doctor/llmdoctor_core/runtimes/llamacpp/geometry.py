@@ -90,6 +90,14 @@ class Compressor(Struct, frozen=True, kw_only=True):
         return 2 * self.size * self.width * 4
 
 
+class Rope(Struct, frozen=True, kw_only=True):
+    """How the file scales positions: ``yarn`` or ``linear``, by ``factor``, from ``original`` tokens."""
+
+    kind: str = "linear"
+    factor: float = 1.0
+    original: int | None = None
+
+
 class Geometry(Struct, frozen=True, kw_only=True):
     """All caches of one model in the order llama.cpp creates and prints them."""
 
@@ -115,6 +123,7 @@ class Geometry(Struct, frozen=True, kw_only=True):
     rollback: bool = False
     experts: bool = False
     training_length: int | None = None
+    rope: Rope = Rope()
     converted: bool = False
     """True where the file is not known and these are the caches of a file that today's converter writes."""
     notes: tuple[str, ...] = ()
@@ -175,6 +184,7 @@ def geometry(model: Model, build: int) -> Geometry:
         rollback=rule.get("rollback", architecture == "deepseek4"),
         experts=model.experts > 0,
         training_length=training_length(model),
+        rope=_rope(model),
         converted=model.source.gguf is None,
         notes=tuple(dict.fromkeys(builder.notes)),
     )
@@ -192,6 +202,18 @@ def training_length(model: Model) -> int | None:
                 if isinstance(value, int) and value > 0:
                     return value
     return model.training_length
+
+
+def _rope(model: Model) -> Rope:
+    """The rope scaling keys of a GGUF file (``load_hparams``); a config.json is taken as unscaled."""
+    keys, prefix = model.source.gguf or {}, f"{model.architecture}.rope.scaling."
+    kind, factor = keys.get(prefix + "type"), keys.get(prefix + "factor")
+    original = keys.get(prefix + "original_context_length")
+    return Rope(
+        kind=kind if isinstance(kind, str) else "linear",
+        factor=float(factor) if isinstance(factor, int | float) and factor > 0 else 1.0,
+        original=original if isinstance(original, int) and original > 0 else None,
+    )
 
 
 class _Kept(Struct):
