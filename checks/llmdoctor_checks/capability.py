@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import Gpu, Gpus, Launch, LaunchRequest, Model, Place, TargetEnvironment
@@ -14,6 +15,8 @@ from .launches import argument, listed, release, taken, variable
 from .tables import row, table
 
 Capability = tuple[int, int]
+FALLS_BACK_SINCE = Version("0.9")
+"""With --dtype auto, vLLM takes a data type the GPU has since 0.9.0 (config.py _resolve_auto_dtype)."""
 
 
 def _text(capability: Capability) -> str:
@@ -91,26 +94,50 @@ def no_kernels_for_gpu(gpus: Gpus, target: TargetEnvironment, launch: Launch | N
 @check("GPU012", "dtype-unsupported-by-gpu", runtimes={"vllm"}, remedy="set-dtype-half")
 def dtype_unsupported_by_gpu(gpus: Gpus, launch: Launch, model: Model | None) -> Iterator[Finding]:
     """The model would run in bfloat16, which GPUs before compute capability 8.0 cannot."""
-    dtype = str(launch.get("dtype") or "auto")
-    if dtype == "auto":
-        if model is None:
-            yield skip("dtype is auto and the model was not read")
-            return
-        dtype = model.dtype
-    if dtype not in ("bfloat16", "bf16"):
+    asked = str(launch["dtype"]) if launch.given("dtype") else "auto"
+    if model is None:
+        yield skip("the model was not read, so its data type is not known")
         return
+    unstable = any(
+        row("float16-unsupported", model_type=kind) for kind in (model.model_type, model.config.get("model_type"))
+    )
+    evidence = (seen("dtype", asked, "arguments"), seen("dtype of the checkpoint", model.dtype, model.source.where))
+    where = argument(launch, "dtype") or Place(kind="argument", name="--dtype")
+    if asked in ("half", "float16") and unstable:
+        yield fail(
+            "vLLM does not run model type {kind} in float16 (numerical instability): 'does not support float16'. "
+            "Use --dtype bfloat16, or float32 on GPUs without it",
+            evidence=evidence,
+            where=where,
+            kind=model.model_type,
+        )
+    wanted = model.dtype if asked == "auto" else asked
+    if wanted not in ("bfloat16", "bf16"):
+        return
+    version = release(launch.version)
+    falls_back = asked == "auto" and version is not None and version >= FALLS_BACK_SINCE
     for name, capability in _kinds(taken(gpus, launch)).items():
         if capability is None:
             yield skip("the compute capability of {gpu} was not read", gpu=name)
-        elif capability < _least("bf16"):
+        elif capability >= _least("bf16"):
+            continue
+        elif falls_back:
+            yield warn(
+                "{gpu} (compute capability {capability}) has no bfloat16, the checkpoint's data type: vLLM since "
+                "0.9 falls back to {instead} with a line in the log. float16 can overflow where bfloat16 does not "
+                "(look at the first answers), float32 takes twice the memory",
+                evidence=(*evidence, seen("compute capability", _text(capability), "NVML")),
+                where=where,
+                gpu=name,
+                capability=_text(capability),
+                instead="float32" if unstable else "float16",
+            )
+        else:
             yield fail(
-                "{gpu} has compute capability {capability} and bfloat16 needs 8.0: vLLM refuses to start ('Bfloat16 is "
-                "only supported on GPUs with compute capability of at least 8.0'). Start with --dtype half",
-                evidence=(
-                    seen("compute capability", _text(capability), "NVML"),
-                    seen("dtype", dtype, "config.json" if model else "arguments"),
-                ),
-                where=argument(launch, "dtype") or Place(kind="argument", name="--dtype"),
+                "{gpu} has compute capability {capability} and bfloat16 needs 8.0: vLLM refuses to start ('Bfloat16 "
+                "is only supported on GPUs with compute capability of at least 8.0'). Start with --dtype half",
+                evidence=(*evidence, seen("compute capability", _text(capability), "NVML")),
+                where=where,
                 gpu=name,
                 capability=_text(capability),
             )

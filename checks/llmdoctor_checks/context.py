@@ -131,6 +131,8 @@ def cache_below_one_request(launch: Launch, forecast: Forecast) -> Iterator[Find
     if cache is None:
         yield skip("the cache of this launch was not forecast")
         return
+    if refusal and refusal.code in ("MEM801", "MEM803"):
+        return  # weights or working memory are the cause, and their own checks say so
     pool = pool_needed_for_one(cache)
     evidence = (
         seen("one request of the maximum length", gib(cache.bytes_per_request), "forecast"),

@@ -127,8 +127,18 @@ def test_an_architecture_list_that_was_not_read_is_no_pass() -> None:
     assert [finding.outcome for finding in capability.no_kernels_for_gpu(gpus(), unread, None)] == [Outcome.SKIP]
 
 
-def test_half_on_a_t4_is_fine() -> None:
+def test_auto_falls_back_since_0_9_and_a_given_bfloat16_does_not() -> None:
+    auto, old, given = launch(default=("dtype",)), launch(version="0.8.5", default=("dtype",)), launch(dtype="bfloat16")
+    outcomes = [capability.dtype_unsupported_by_gpu(t4(), one, model())[0].outcome for one in (auto, old, given)]
+    assert outcomes == [Outcome.WARN, Outcome.FAIL, Outcome.FAIL]
     assert capability.dtype_unsupported_by_gpu(t4(), launch(dtype="float16"), model()) == []
+
+
+def test_gemma_does_not_run_in_float16() -> None:
+    gemma = model(model_type="gemma3_text")
+    assert [f.outcome for f in capability.dtype_unsupported_by_gpu(gpus(), launch(dtype="half"), gemma)] == [
+        Outcome.FAIL
+    ]
 
 
 def test_fp8_weights_on_ampere_are_unpacked_not_refused() -> None:
