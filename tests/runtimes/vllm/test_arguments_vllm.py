@@ -300,3 +300,9 @@ def test_deep_json_is_a_problem_not_a_crash() -> None:
     for option in ("--hf-overrides", "--kv-transfer-config", "--speculative-config.a"):
         reading = arguments.read(["vllm", "serve", "M", option, '{"a":' * 20_000 + "1" + "}" * 20_000], "0.33.0")
         assert [problem.kind for problem in reading.problems] == ["invalid"]
+
+
+def test_names_before_the_model() -> None:
+    line = "vllm serve --served-model-name name --port 80 M"
+    assert values(line, "0.16.0")["model"] == "M"
+    assert only_problem(line, "0.17.0").replacement == "vllm serve M ..."

@@ -96,11 +96,18 @@ def human_size(text: str) -> int:
 class Reading:
     """What a release makes of a command line."""
 
-    command: tuple[str, ...] = ()
+    line: CommandLine
     settings: dict[str, Argument] = field(default_factory=dict)
     problems: list[ArgumentProblem] = field(default_factory=list)
-    environment: dict[str, str] = field(default_factory=dict)
-    """Variables set in front of the command."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return self.line.command
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables set in front of the command."""
+        return self.line.environment
 
     def value(self, name: str) -> Any:
         return self.settings[name].value if name in self.settings else None
@@ -109,9 +116,7 @@ class Reading:
 def read(argv: Sequence[str], version: str, config_files: dict[str, str] | None = None) -> Reading:
     """The settings that ``argv`` gives in this version, with a problem for each word it does not take."""
     line = split(argv)
-    reader = _Reader(releases.release(version), version)
-    reader.reading.command = line.command
-    reader.reading.environment = line.environment
+    reader = _Reader(releases.release(version), version, line)
     try:
         words = reader.with_config_file([(word, "given") for word in line.words], config_files or {})
         reader.arguments(reader.nested(reader.normalised(words)), line.module)
@@ -148,10 +153,10 @@ Word = tuple[str, Origin]
 class _Reader:
     """Applies one release's options to words."""
 
-    def __init__(self, release: Release, version: str) -> None:
+    def __init__(self, release: Release, version: str, line: CommandLine) -> None:
         self.release = release
         self.version = version
-        self.reading = Reading()
+        self.reading = Reading(line)
 
     def problem(self, kind: PROBLEM_KINDS, flag: str, detail: str, **more: str | None) -> None:
         self.reading.problems.append(ArgumentProblem(kind=kind, flag=flag, detail=detail, **more))
@@ -391,7 +396,7 @@ class _Reader:
 
     def _scalar(self, name: str, era: Era, text: str) -> Any:
         """A value of the option's type. ValueError in the words shown to the person."""
-        if text in ("", "None") and releases.default_of(era) is None and era.kind == "value":
+        if text in ("", "None") and era.default is None:
             return None
         value = _number(era.type, text)
         choices = self.release.choices(name)
@@ -417,7 +422,7 @@ class _Reader:
     # --- JSON settings
 
     def _json(self, name: str, era: Era, flag: str, text: str) -> Any:
-        if text in ("", "None"):
+        if text in ("", "None") and era.default is None:
             return None
         if era.text and not re.fullmatch(r"(?s)\s*{.*}\s*", text):
             return text
@@ -532,6 +537,14 @@ class _Reader:
                 "before 0.11.0 vllm serve takes the model only as a positional word",
                 replacement=f"vllm serve {typed.value if typed else ''}",
             )
+        if loose and self._name_before_model(loose[0][0]):
+            self.problem(
+                "invalid",
+                "--served-model-name",
+                "since 0.17.0 the model stands first where --served-model-name is given",
+                since="0.17.0",
+                replacement=f"vllm serve {loose[0][0]} ...",
+            )
         if loose and module:
             word = loose[0][0]
             self.problem(
@@ -545,6 +558,13 @@ class _Reader:
             self._store("model", word, origin, None)
         for text, _ in loose if named and not module else loose[1:]:
             self.problem("unknown", text, "vLLM takes one positional word, the model")
+
+    def _name_before_model(self, model: str) -> bool:
+        """vLLM takes several names, the model among them, where the names come first: it refuses such a line."""
+        served, line = self.reading.settings.get("served_model_name"), self.reading.line
+        if served is None or served.origin != "given" or not self.release.at_least("0.17.0"):
+            return False
+        return line.command[-1:] == ("serve",) and line.words[0] != model and "--config" not in line.words
 
     def _store(self, name: str, value: Any, origin: Origin, flag: str | None) -> None:
         self.reading.settings[name] = Argument(name=name, value=value, origin=origin, flag=flag)
