@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import Forecast, Full, Gpus, Latent, Launch, Model, Place, SlidingWindow
 from llmdoctor_core.finding import Finding, fail, seen, warn
-from llmdoctor_core.units import gib
 
 from .launches import argument, flag, listed, ranks, refusal, size
 
@@ -79,7 +78,7 @@ def kv_heads_replicated(launch: Launch, model: Model, forecast: Forecast | None)
     if tensor == 1 or tensor // contexts <= 1:
         return
     caches = [cache for layer in model.layers for cache in layer.caches]
-    per_token = gib(forecast.cache.bytes_per_token) if forecast and forecast.cache else "-"
+    per_token = f"{forecast.cache.bytes_per_token / 1024:.1f} KiB" if forecast and forecast.cache else "-"
     if any(isinstance(cache, Latent) for cache in caches):
         yield warn(
             "the latent (MLA) cache is not divided by {flag} {tensor}: every rank keeps all of it ({bytes} a token on "
