@@ -44,6 +44,8 @@ class Examination(Struct, frozen=True, kw_only=True):
     seconds: dict[str, float] = {}
     """How long each check took, by code."""
     exit_code: int = 0
+    told: tuple[str, ...] = ()
+    """What a load or a running server said, line by line, for a terminal."""
     sweep: tuple[Point, ...] = ()
     """Forecasts over a range, for reports that draw them."""
 

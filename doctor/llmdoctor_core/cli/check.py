@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -11,12 +11,16 @@ from . import options
 if TYPE_CHECKING:
     from llmdoctor_core.case import Case
     from llmdoctor_core.examine import Examination, Policy
-    from llmdoctor_core.report import View
+    from llmdoctor_core.finding import Finding
+    from llmdoctor_core.report import Renderer, View
 
 
 @click.command("check", short_help="Examine a launch before it starts.")
 @options.launch_options
 @click.option("--case", "case_files", multiple=True, metavar="FILE", help="Replay case files (a glob for a fleet).")
+@click.option("--load", is_flag=True, help="Start the server briefly too and hold what it prints against the forecast.")
+@click.option("--server", metavar="URL", help="Read a server that already runs and hold it against the launch.")
+@click.option("--interval", type=click.FloatRange(0), default=5.0, help="Seconds to watch that server's metrics.")
 @click.option("--format", "format_name", default="terminal", metavar="NAME", help="Format of the report.")
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE", help="A further report; repeatable.")
 @options.OUTPUT
@@ -41,8 +45,11 @@ def command(**given: Any) -> int:
     llmdoctor check --format json -- llama-server -m model.gguf -c 32768
     llmdoctor check -f compose.yaml --gpu L4 --report sarif=out.sarif
     llmdoctor check --case 'nodes/*.json'
+    llmdoctor check --server http://localhost:8000 -- vllm serve Qwen/Qwen3-8B
     """
-    from llmdoctor_core.examine import examine, worst
+    from msgspec.structs import replace
+
+    from llmdoctor_core.examine import examine
     from llmdoctor_core.plugins import catalogue
     from llmdoctor_core.report import renderer
 
@@ -50,6 +57,10 @@ def command(**given: Any) -> int:
     renderers = [(renderer(name), path) for name, path in targets]
     loaded = catalogue()
     policy = _policy(given, loaded)
+    if given["load"] or given["server"]:
+        seen = _loaded(given) if given["load"] else _running(given)
+        examination = examine(seen.case, loaded.checks, policy, (*loaded.broken, *seen.findings))
+        return _reported([replace(examination, told=seen.told)], renderers, given, loaded.packages)
     cases = _cases(given)
     several = len(cases) > 1
     examinations = [
@@ -61,9 +72,64 @@ def command(**given: Any) -> int:
         examinations.append(joined(cases, policy))
     if any(name == "html" for name, _ in targets):
         examinations = [_with_sweep(examination) for examination in examinations]
+    return _reported(examinations, renderers, given, loaded.packages)
+
+
+def _reported(
+    examinations: list[Examination],
+    renderers: list[tuple[Renderer, str]],
+    given: dict[str, Any],
+    packages: tuple[str, ...],
+) -> int:
+    from llmdoctor_core.examine import worst
+
     for render, path in renderers:
-        options.write(path, render(examinations, _view(given, path, loaded.packages)))
+        options.write(path, render(examinations, _view(given, path, packages)))
     return worst(examination.exit_code for examination in examinations)
+
+
+class Seen(NamedTuple):
+    """What a load or a running server showed: the case, findings of its own, and lines for a reader."""
+
+    case: Case
+    findings: tuple[Finding, ...]
+    told: tuple[str, ...]
+
+
+def _loaded(given: dict[str, Any]) -> Seen:
+    from llmdoctor_core.load.run import Plan
+
+    from .load import confirmed, told
+
+    if given["file"] or given["case_files"] or given["facts_file"]:
+        raise click.UsageError("--load starts a command on this host: give it after --")
+    (case,) = options.cases_from(given)
+    confirmation = confirmed(case, given, Plan(until="ready"))
+    return Seen(confirmation.case, confirmation.findings, tuple(told(confirmation)))
+
+
+def _running(given: dict[str, Any]) -> Seen:
+    import os
+
+    from msgspec.structs import replace
+
+    from llmdoctor_core.derive import Facts
+    from llmdoctor_core.facts import Forecast, Launch
+    from llmdoctor_core.intake import build_cases
+    from llmdoctor_core.load.confirm import rows_text
+    from llmdoctor_core.load.server import findings, read_server, reading_text, rows
+
+    reading = read_server(given["server"], key=os.environ.get("LLMDOCTOR_API_KEY"), interval=given["interval"])
+    if given["command"] or given["file"]:
+        (case,) = options.cases_from(given)
+    else:
+        intake = replace(options.intake_from(given), runtime=reading.runtime)
+        known = {"model": intake.model or reading.model, "runtime_version": intake.runtime_version or reading.version}
+        (case,) = build_cases(replace(intake, **known))
+    facts = Facts(case)
+    forecast, launch = facts.get(Forecast), facts.get(Launch)
+    lines = (*reading_text(reading), "", *rows_text(rows(reading, forecast)))
+    return Seen(case, findings(reading, forecast, launch), lines)
 
 
 def _cases(given: dict[str, Any]) -> dict[str, Case]:

@@ -11,8 +11,9 @@ import click
 from . import options
 
 if TYPE_CHECKING:
+    from llmdoctor_core.case import Case
     from llmdoctor_core.load.confirm import Confirmation
-    from llmdoctor_core.load.run import Event
+    from llmdoctor_core.load.run import Event, Plan
 
 
 @click.command("load", short_help="Start the server briefly and hold what it prints against the forecast.")
@@ -48,17 +49,13 @@ def command(**given: Any) -> int:
     """
     from llmdoctor_core.examine import Policy, examine
     from llmdoctor_core.finding import Outcome
-    from llmdoctor_core.load.command import typed, whole_environment
-    from llmdoctor_core.load.confirm import confirm
     from llmdoctor_core.load.run import Plan
 
     if given["file"]:
         raise click.UsageError("a load starts a command: give it after --, not as a deployment file")
-    argv, assigned = typed(tuple(given["command"]))
     (case,) = options.cases_from(given)
     plan = Plan(until=given["until"], timeout=given["timeout"], weightless=given["weightless"])
-    environment = whole_environment(assigned, given["python"])
-    confirmation = confirm(case, argv, environment, plan, tell=Teller().tell, learn=not given["no_learn"])
+    confirmation = confirmed(case, given, plan, learn=not given["no_learn"])
     if given["log_file"]:
         options.write(given["log_file"], confirmation.log + "\n")
     policy = Policy(fail_on=Outcome(given["fail_on"]))
@@ -67,8 +64,18 @@ def command(**given: Any) -> int:
     return 130 if confirmation.measured.ending == "interrupted" else examination.exit_code
 
 
+def confirmed(case: Case, given: dict[str, Any], plan: Plan, *, learn: bool = True) -> Confirmation:
+    """Carry out the load of a typed command, telling on standard error how it goes."""
+    from llmdoctor_core.load.command import typed, whole_environment
+    from llmdoctor_core.load.confirm import confirm
+
+    argv, assigned = typed(tuple(given["command"]))
+    environment = whole_environment(assigned, given["python"])
+    return confirm(case, argv, environment, plan, tell=Teller().tell, learn=learn)
+
+
 def _text(confirmation: Confirmation, examination: Any, given: dict[str, Any]) -> str:
-    from llmdoctor_core.load.confirm import document, phases_text, rows_text
+    from llmdoctor_core.load.confirm import document
     from llmdoctor_core.plugins import catalogue
     from llmdoctor_core.report import View
 
@@ -89,17 +96,23 @@ def _text(confirmation: Confirmation, examination: Any, given: dict[str, Any]) -
         return json.dumps(whole, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
     from llmdoctor_core.report.terminal import render
 
+    lines = told(confirmation)
+    if confirmation.learnt:
+        lines.append("the measured overheads stand in for estimates from now on (llmdoctor calibration list)")
+    return "\n".join(lines) + "\n\n" + render([examination], view)
+
+
+def told(confirmation: Confirmation) -> list[str]:
+    """How a load went, predicted beside measured, line by line."""
+    from llmdoctor_core.load.confirm import phases_text, rows_text
+
     measured = confirmation.measured
     lines = [f"load: {measured.ending}, as far as {measured.reached}", *map("  {}".format, phases_text(measured))]
     lines += ["", *rows_text(confirmation.rows)]
     lines += [f"changed: {change}" for change in measured.changed]
     if measured.weightless:
-        lines += ["not confirmed by a load without weights:", *map("  {}".format, measured.notes)]
-    else:
-        lines += map("note: {}".format, measured.notes)
-    if confirmation.learnt:
-        lines.append("the measured overheads stand in for estimates from now on (llmdoctor calibration list)")
-    return "\n".join(lines) + "\n\n" + render([examination], view)
+        return [*lines, "not confirmed by a load without weights:", *map("  {}".format, measured.notes)]
+    return [*lines, *map("note: {}".format, measured.notes)]
 
 
 class Teller:

@@ -71,6 +71,8 @@ def console_for(out: io.StringIO, view: View) -> Console:
 
 def _in_full(console: Console, examination: Examination, view: View) -> None:
     _verdict(console, examination)
+    for line in examination.told:
+        console.print(Text(clean(line)))
     _forecast(console, examination.forecast)
     _links(console, examination)
     for finding in _shown(examination, view):
