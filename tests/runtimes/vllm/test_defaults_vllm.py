@@ -500,3 +500,9 @@ def test_resolving_never_raises(
     strange = replace(base, layers=tuple(Layer(caches=(cache,)) for cache in caches), source=source)
     request = LaunchRequest(runtime="vllm", argv=("vllm", "serve", "M", *flags), version=version)
     resolve(request, strange, gpus(device))
+
+
+def test_engine() -> None:
+    assert launch(version="0.10.2")["engine"] == "V1"
+    assert launch(version="0.10.2", environment={"VLLM_USE_V1": "0"})["engine"] == "V0"
+    assert launch(version="0.12.0", environment={"VLLM_USE_V1": "0"})["engine"] == "V1"

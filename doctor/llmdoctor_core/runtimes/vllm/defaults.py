@@ -194,6 +194,7 @@ class _Resolver:
         self._prefix_caching()
         self._batch()
         self._state_cache()
+        self._engine()
         self._runner()
         self._async()
         self._graphs()
@@ -237,8 +238,10 @@ class _Resolver:
         if method == "mtp" and not config.get("num_speculative_tokens") and self.model and self.model.mtp_layers:
             config["num_speculative_tokens"] = len(self.model.mtp_layers)
             why += "; as many tokens as the model has MTP layers"
+        old = self.found.get("speculative_config")
+        origin = old.origin if old is not None and old.origin == "config file" else "given"
         self.found["speculative_config"] = Argument(
-            name="speculative_config", value=config, origin="given", flag=flag, why=why
+            name="speculative_config", value=config, origin=origin, flag=flag, why=why
         )
 
     def _method(self, config: Mapping[str, Any]) -> tuple[str | None, str]:
@@ -459,6 +462,16 @@ class _Resolver:
         if supported and not speculating:
             return "all", "the model's class keeps a state for every block, 0.15 to 0.27"
         return "align", "with prefix caching, since 0.15.0"
+
+    def _engine(self) -> None:
+        """V1, or V0 where a variable asks for it; the other reasons of 0.8 to 0.10 for V0 are not looked at."""
+        if "VLLM_USE_V1" in self.release.environment and self.environment.get("VLLM_USE_V1", "1").strip() == "0":
+            why = "V0's own defaults are not filled in: those shown are V1's"
+            self.found["engine"] = Argument(
+                name="engine", value="V0", origin="environment", flag="VLLM_USE_V1", why=why
+            )
+        else:
+            self.default("engine", "V1", "V1 since 0.8.0, the only engine since 0.11.0")
 
     def _runner(self) -> None:
         forced = self.environment.get("VLLM_USE_V2_MODEL_RUNNER")
