@@ -33,7 +33,7 @@ _SLOTS = re.compile(r"initializing(?: slots)?, n_slots = (\d+)")
 _SLOT = re.compile(r"(?:n_ctx_slot|new slot,? n_ctx(?:_slot)?) = (\d+)")
 _TRAINED = re.compile(r"print_info: n_ctx_train += (\d+)")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
-_BUILD = re.compile(r"\b(?:build|version)[:=] *b?(\d{4,5})\b|^build_info: b(\d{4,5})")
+_BUILD = re.compile(r"\b(?:build|version):? *b?(\d{4,5})\b|build_info: b(\d{4,5})")
 _MODEL = re.compile(
     r"loaded meta data with \d+ key-value pairs and \d+ tensors from (.+?) \(version|loading model '(.+)'"
 )
