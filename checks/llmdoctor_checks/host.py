@@ -398,7 +398,7 @@ def wsl_pinned_memory(
         )
 
 
-@check("HOST113", "open-files-too-low")
+@check("HOST113", "open-files-too-low", runtimes={"sglang", "trtllm"})
 def open_files_too_low(system: System, request: LaunchRequest, launch: Launch | None) -> Iterator[Finding]:
     """The limit on open files is too low for the connections of a busy server."""
     if system.open_files is None:

@@ -17,6 +17,7 @@ from llmdoctor_core.facts import (
     JitCompiler,
     LaunchRequest,
     Model,
+    Network,
     Place,
     TargetEnvironment,
     Toolkit,
@@ -597,3 +598,41 @@ def flashinfer_packages_disagree(
                 version=flashinfer.version,
                 wanted=wanted,
             )
+
+
+@check("CUDA220", "flashinfer-artifacts-unreachable", runtimes=ENGINES)
+def flashinfer_artifacts_unreachable(
+    target: TargetEnvironment,
+    gpus: Gpus,
+    network: Network | None,
+    request: LaunchRequest | None,
+    environment: Environment | None,
+) -> Iterator[Finding]:
+    """An offline host has a Blackwell GPU, and FlashInfer's kernels for it are not installed."""
+    flashinfer = target.has("flashinfer-python")
+    blackwell = next(
+        (gpu.name for gpu in gpus.visible if gpu.compute_capability and gpu.compute_capability[0] == 10), None
+    )
+    if flashinfer is None or blackwell is None or variable("FLASHINFER_CUBIN_DIR", request, environment):
+        return
+    switch = (variable("HF_HUB_OFFLINE", request, environment) or "0").lower()
+    if _same_release(target.has("flashinfer-cubin"), flashinfer) or not (
+        switch in ("1", "true") or (network and network.hub_offline)
+    ):
+        return
+    yield warn(
+        "{gpu} runs kernels that FlashInfer {version} downloads at the start, this host is offline, and "
+        "flashinfer-cubin {version} is not installed: the start stops after the weights are loaded. Install "
+        "flashinfer-cubin=={version}, or run `python -m flashinfer download-kernels` elsewhere and set "
+        "FLASHINFER_CUBIN_DIR",
+        evidence=(
+            seen(
+                "flashinfer-cubin", getattr(target.has("flashinfer-cubin"), "version", "not installed"), target.python
+            ),
+            seen("GPU", blackwell, "NVML"),
+            seen("offline", "yes", "HF_HUB_OFFLINE"),
+        ),
+        where=Place(kind="package", name="flashinfer-cubin"),
+        gpu=blackwell,
+        version=flashinfer.version,
+    )

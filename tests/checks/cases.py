@@ -241,6 +241,10 @@ CASES: dict[str, Example] = {
         (target(FLASHINFER, distribution("flashinfer-cubin", "0.6.13")),),
         (target(FLASHINFER, distribution("flashinfer-cubin", "0.7.2")),),
     ),
+    "CUDA220": Example(
+        (target(FLASHINFER), gpus(compute_capability=(10, 0)), request(environment={"HF_HUB_OFFLINE": "1"})),
+        (target(FLASHINFER), gpus(compute_capability=(10, 0)), request()),
+    ),
     "PY301": Example(
         (
             ImportAnnotations(
@@ -531,7 +535,7 @@ CASES: dict[str, Example] = {
     "HOST112": Example(
         (system(wsl=True), launch(cpu_offload_gb=10), request()), (system(wsl=True), launch(), request())
     ),
-    "HOST113": Example((system(open_files=1024), request()), (system(), request())),
+    "HOST113": Example((system(open_files=1024), request("sglang")), (system(), request())),
     "KVT401": Example(
         (launch(kv_transfer_config={"kv_connector": "SharedStorageConnector", "kv_role": "kv_both"}),),
         (launch(kv_transfer_config={"kv_connector": "ExampleConnector", "kv_role": "kv_both"}),),

@@ -468,6 +468,8 @@ REPORTS: dict[str, tuple[Fact, ...]] = {
     "rope-runpod-89": typed("llama", "4.43.0", "4.42.3"),
     "tf-qwen25omni": typed("qwen2_5_omni", "4.52.0", "4.48.0"),
     "tf-qwen25vl": typed("qwen2_5_vl", "4.49.0", "4.46.1"),
+    "tf-llavamed": typed("llava_mistral", "4.36.0", "4.45.0"),
+    "cubin-403": (target(FLASHINFER), gpus(compute_capability=(10, 0)), request(environment={"HF_HUB_OFFLINE": "1"})),
     "tok-wrapper-kt": typed("llama4", "4.51.0", "4.43.2"),
     "tok-sentencepiece": (source(files=(ModelFile(name="tokenizer.model", bytes=9),)), target()),
     "gloo-405b": (Network(hostname_resolves=False, interfaces=("eth0",)), launch(tensor_parallel_size=16), request()),
