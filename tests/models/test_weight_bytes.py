@@ -10,6 +10,7 @@ import pytest
 
 from llmdoctor_core.facts import Model, ModelSource, Quantization
 from llmdoctor_core.models import describe
+from llmdoctor_core.models.catalogue import find
 from llmdoctor_core.models.weights import bytes_per_rank, stage_layers, weight_groups
 from models.model_files import TINY, llama_tensors, safetensors
 
@@ -27,7 +28,12 @@ def described(name: str, config: dict[str, Any] | None = None, **extra: Any) -> 
 @pytest.mark.parametrize("row", VLLM, ids=lambda row: f"{row['config']}-tp{row['tensor_parallel']}")
 def test_the_count_equals_the_modules_of_vllm(row: dict[str, Any]) -> None:
     extra = {"quantization_config": row["quantization_config"]} if "quantization_config" in row else {}
-    model = described(row["config"], row.get("inline"), **extra)
+    if "catalogue" in row:
+        source = find(row["catalogue"])
+        assert source is not None
+        model = describe(source)
+    else:
+        model = described(row["config"], row.get("inline"), **extra)
     found = bytes_per_rank(model, tensor_parallel=row["tensor_parallel"])
     assert found is not None
     assert found == pytest.approx(row["bytes"], rel=0.0013)

@@ -12,7 +12,8 @@ from .keys import shown
 MOST_BYTES = 32 << 20
 """The longest config.json seen has 0.5 MB, the longest safetensors index 15 MB."""
 MOST_DEPTH = 64
-MOST_VALUES = 4_000_000
+MOST_VALUES = 1_000_000
+"""The header of the largest real checkpoint, 60,000 tensors in one file, has half of it."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 64) - 1
 
 
@@ -24,6 +25,8 @@ def json_object(data: bytes, name: str) -> dict[str, Any]:
     """
     if len(data) > MOST_BYTES:
         raise InputError(f"{name} has {len(data):,} bytes; no such file has more than {MOST_BYTES:,}")
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_VALUES:  # before it takes memory
+        raise InputError(f"{name} holds more than {MOST_VALUES:,} values; no such file does")
     try:
         value = json.loads(data)
     except RecursionError:
@@ -32,21 +35,21 @@ def json_object(data: bytes, name: str) -> dict[str, Any]:
         raise InputError(f"{name} is not JSON: {str(error)[:200]}") from None
     if not isinstance(value, dict):
         raise InputError(f"{name} holds {shown(value)}, not a JSON object")
-    budget = [MOST_VALUES]
-    found: dict[str, Any] = _plain(value, name, "", 0, budget)
+    found: dict[str, Any] = _plain(value, name, "", 0)
     return found
 
 
-def _plain(value: Any, name: str, key: str, depth: int, budget: list[int]) -> Any:
-    budget[0] -= 1
-    if budget[0] < 0:
-        raise InputError(f"{name} holds more than {MOST_VALUES:,} values")
+def _plain(value: Any, name: str, key: str, depth: int) -> Any:
+    """The value with what is no JSON replaced, in place: a second copy of a large header is memory for nothing."""
     if depth > MOST_DEPTH:
         raise InputError(f"{name}: {key or 'it'} is nested more than {MOST_DEPTH} levels deep")
     if isinstance(value, dict):
-        return {_text(k): _plain(v, name, k, depth + 1, budget) for k, v in value.items()}
+        for k, v in value.items():
+            value[k] = _plain(v, name, k, depth + 1)
+        return value if all(map(str.isascii, value)) else {_text(k): v for k, v in value.items()}
     if isinstance(value, list):
-        return [_plain(v, name, key, depth + 1, budget) for v in value]
+        value[:] = [_plain(v, name, key, depth + 1) for v in value]
+        return value
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -76,6 +76,8 @@ class _Layers:
         rows = table("weights")
         self.model, self.text = model, text
         self.row: dict[str, Any] = {**rows["default"], **rows["layouts"].get(model.model_type, {})}
+        if "unknown" in self.row:
+            raise InputError(f"the weights of a {model.model_type} model are not counted: {self.row['unknown']}")
         self.hidden = model.hidden_size
         self.plain_mlp = self.row["mlp"] == "plain"
         self.all_biases = bool(self.row.get("biases_all")) and text.flag(self.row["biases_all"]) is not False
@@ -330,8 +332,8 @@ class _Layers:
             return wide
         if self.model.model_type.startswith("lfm2"):
             return self._lfm2_width()
-        if self.model.model_type == "gpt2":
-            return text.own_count("n_inner", least=1) or 4 * self.hidden
+        if "wide" in self.row:
+            return self.model.intermediate_size or int(self.row["wide"]) * self.hidden
         width = self.model.intermediate_size
         if width is None:
             raise InputError(f"{text.where} has no intermediate_size")
@@ -395,7 +397,7 @@ class _Layers:
         size = self.model.expert_intermediate_size or self.model.intermediate_size or 0
         if self.model.model_type == "llama4_text":
             return size
-        width = text.own_count(
+        width = text.count(
             "shared_expert_intermediate_size",
             "moe_shared_expert_intermediate_size",
             "share_expert_dim",
@@ -457,7 +459,7 @@ def _towers(root: Keys, hidden: int) -> Iterator[Weight]:
     if width is None or depth is None or inner is None or not isinstance(vision.values.get("patch_size", 14), int):
         return
     kind = vision.text("model_type") or ""
-    gated = kind == "pixtral"
+    gated = kind == "pixtral" or kind.startswith("qwen2_5")
     patch, frames = vision.own_count("patch_size", least=1) or 14, vision.own_count("temporal_patch_size", least=1)
     matrices = 4 * width + (3 if gated else 2) * inner
     vectors = 2 * width if gated else 9 * width + inner
@@ -482,7 +484,7 @@ def _towers(root: Keys, hidden: int) -> Iterator[Weight]:
         yield Weight("vision", "visual.positions", (side * side + 2) * width, parts=1)
         yield Weight("vision", "vision_adapter", (inner + low) * low)
         yield Weight("vision", "projector", out * hidden, parts=1)
-    elif gated:
+    elif kind == "pixtral":
         yield Weight("vision", "projector", hidden * hidden + width * hidden + merge * width * width)
 
 
