@@ -6,6 +6,7 @@ compiled kernels would be, and stand-ins for packages that only matter while ker
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import os
 import sys
@@ -48,6 +49,16 @@ KERNEL_NAMESPACES = {
     "_vllm_fa3_C",
     "_qutlass_C",
 }
+EXTENSIONS = (
+    "vllm._C_stable_libtorch",
+    "vllm._moe_C_stable_libtorch",
+    "vllm._flashmla_C",
+    "vllm._flashmla_extension_C",
+    "vllm._flashkda_C",
+    "vllm.vllm_flash_attn._vllm_fa2_C",
+    "vllm.vllm_flash_attn._vllm_fa3_C",
+)
+WRAPPERS = ("vllm.third_party.flashmla", "vllm.third_party.flashmla.flash_mla_interface")
 KERNEL_PACKAGES = ("flashinfer", "deep_gemm", "flash_mla", "tilelang", "cutlass", "cuda", "quack", "cuda_python")
 
 
@@ -187,18 +198,26 @@ def install(gpu: dict[str, Any]) -> None:
     import vllm.vllm_flash_attn.flash_attn_interface as flash_attention
 
     flash_attention.FA4_AVAILABLE = True
+    from vllm.model_executor.models import registry
+
+    registry._run_in_subprocess = lambda function: function()  # a case has a process of its own already
 
 
 def _empty_extensions() -> None:
+    """Empty modules where compiled kernels, and Python wrappers that the CPU wheel leaves out, would be."""
     from importlib.util import find_spec
 
     older = [n for n in ("vllm._C", "vllm._moe_C") if find_spec(n) is None]
-    names = (*older, "vllm._C_stable_libtorch", "vllm._moe_C_stable_libtorch", "vllm._flashmla_C")
-    names = (*names, "vllm._flashmla_extension_C", "vllm._flashkda_C")
-    for name in (*names, "vllm.vllm_flash_attn._vllm_fa2_C", "vllm.vllm_flash_attn._vllm_fa3_C"):
+    for name in (*older, *EXTENSIONS):
         if name not in sys.modules:
             sys.modules[name] = types.ModuleType(name)
             sys.modules[name].__spec__ = importlib.machinery.ModuleSpec(name, None)
+    for name in WRAPPERS:
+        parent = name.rpartition(".")[0]
+        if parent in sys.modules or find_spec(parent):
+            importlib.import_module(parent)
+        if name not in sys.modules and find_spec(name) is None:
+            sys.modules[name] = _AnyModule(name)
 
 
 class _Nothing:

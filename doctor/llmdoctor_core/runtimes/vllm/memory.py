@@ -39,7 +39,7 @@ def devices(launch: Launch, model: Model, draft: Model | None, gpus: Gpus | None
     """Memory of every device of one engine, stage by stage; figures are None where GPU or weights are not known."""
     tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
     visible = gpus.visible if gpus else ()
-    groups = weight_groups(model, model_dtype(launch, model), _quantized_while_loading(launch, model))
+    groups = _counted(model, model_dtype(launch, model), _quantized_while_loading(launch, model))
     found = []
     for stage in range(stages):
         weights = weights_of(launch, model, draft, stage, groups)  # the ranks of a stage are alike
@@ -48,6 +48,20 @@ def devices(launch: Launch, model: Model, draft: Model | None, gpus: Gpus | None
             gpu = visible[number] if number < len(visible) else None
             found.append(_device(launch, model, draft, gpus, gpu, number, stage, weights, ends))
     return tuple(found)
+
+
+_last: list[tuple[Model, tuple[object, ...], tuple[TensorGroup, ...]]] = []
+
+
+def _counted(model: Model, dtype: str, quantization: Quantization | None) -> tuple[TensorGroup, ...]:
+    """The weights by group. The last answer is kept: a sweep asks for one model again and again, and counting the
+    tensors of a large one takes most of a forecast's time."""
+    asked = (dtype, quantization)
+    if _last and _last[0][0] is model and _last[0][1] == asked:
+        return _last[0][2]
+    groups = weight_groups(model, dtype, quantization)
+    _last[:] = [(model, asked, groups)]
+    return groups
 
 
 def pools(memory: tuple[DeviceMemory, ...], stages: int) -> list[Pool] | None:

@@ -17,6 +17,7 @@ from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import (
     AnyCache,
     ChunkedLocal,
+    Compressed,
     Cross,
     Full,
     Gpus,
@@ -125,6 +126,8 @@ def kv_dtype_of(launch: Launch, model: Model, capability: tuple[int, int] | None
     rules = rules_for(launch.version)
     asked = str(launch.get("kv_cache_dtype") or "auto")
     sparse = any(isinstance(cache, Latent) and cache.sparse for layer in model.layers for cache in layer.caches)
+    if _compresses(model) and (asked == "auto" or asked.startswith("fp8")):
+        return "fp8_ds_mla"
     if sparse and rules.sparse_latent_auto == "fp8_ds_mla" and (asked == "auto" or asked.startswith("fp8")):
         return "fp8_ds_mla"
     if asked == "bfloat16" and sparse:
@@ -198,6 +201,10 @@ def speculation(launch: Launch, model: Model, draft: Model | None) -> Speculatio
         return Speculation(method=method, tokens=tokens)
     if method.endswith("mtp"):
         modules = model.mtp_layers
+        first = model.layers[0].caches[0] if model.layers and model.layers[0].caches else None
+        if isinstance(first, Compressed):  # its prediction layers keep the window only
+            alone = Layer(caches=(Compressed(window=first.window, ratio=0, dim=first.dim),))
+            modules = tuple(alone for _ in modules)
         return Speculation(method="mtp", tokens=tokens or len(modules), layers=modules[:1] and modules, model=model)
     if draft is not None:
         return Speculation(method=method, tokens=tokens, layers=draft.layers, model=draft)
@@ -287,6 +294,11 @@ def max_model_len(launch: Launch, model: Model) -> int:
     return derived_length(model, launch.version).default
 
 
+def _compresses(model: Model) -> bool:
+    """DeepSeek V4, whose backends put the block outermost so that pages of many sizes are packed into one."""
+    return any(isinstance(cache, Compressed) for layer in model.layers for cache in layer.caches)
+
+
 def _has_state(model: Model) -> bool:
     return any(isinstance(cache, State) for layer in model.layers for cache in layer.caches)
 
@@ -340,6 +352,7 @@ class _Layout:
             blocks_override=launch.get("num_gpu_blocks_override"),
             automatic_length=bool(launch.get("max_model_len_is_automatic")),
             retained_tokens=self.speculates.retained_tokens if self.speculates else 0,
+            block_outermost=_compresses(self.model),
         )
         return Layout(
             stages=stages,
@@ -373,7 +386,29 @@ class _Layout:
         return tuple(tuple(stage) for stage in stages)
 
     def _of_layer(self, layer: Layer, model: Model, number: int | None) -> list[Spec]:
-        return [spec for cache in layer.caches if (spec := self._of_cache(cache, model, number)) is not None]
+        found: list[Spec] = []
+        for cache in layer.caches:
+            if isinstance(cache, Compressed):
+                found += self._compressed(cache)
+            elif (spec := self._of_cache(cache, model, number)) is not None:
+                found.append(spec)
+        return found
+
+    def _compressed(self, cache: Compressed) -> list[Spec]:
+        """DeepSeek V4's caches of a layer in the order in which they register (models/deepseek_v4/attention.py): the
+        indexer and its compressor's state, the window, the compressed vectors and their compressor's state."""
+        rows = table("specs.toml")["deepseek_v4"]
+        block, found = self.primary_block, []
+        if cache.index_dim and cache.ratio > 1:
+            token = cache.index_dim + cache.index_dim // DSA_SCALE_ELEMENTS * 4
+            found.append(_packed("latent", block, block // cache.ratio * token, None, "indexer", rows))
+            found.append(_compressor_state(cache.ratio, cache.index_dim, "indexer state", rows))
+        window = rows["window_block"]
+        found.append(_packed("sliding latent", window, window * rows["token"], cache.window, "window", rows))
+        if cache.ratio > 1:
+            found.append(_packed("latent", block, block // cache.ratio * rows["token"], None, "latent", rows))
+            found.append(_compressor_state(cache.ratio, cache.dim, "latent state", rows))
+        return found
 
     def _of_cache(self, cache: AnyCache, model: Model, number: int | None) -> Spec | None:
         if isinstance(cache, Nothing | SharedWith):
@@ -556,13 +591,13 @@ class _Layout:
 
     def _preferred_block(self) -> int:
         latent = next((c for layer in self.model.layers for c in layer.caches if isinstance(c, Latent)), None)
-        kind = "prefix" if self._multimodal_prefix() else "full"
+        kind = "prefix" if self._multimodal_prefix() else "compressed" if _compresses(self.model) else "full"
         if latent is not None:
             kind = "sparse" if latent.sparse else "latent"
         quantized = self.kv_dtype.startswith("fp8")
         for row in table("specs.toml")["block"]:
             low, high = row.get("capability", (0, 99))
-            kinds = (kind,) if latent is not None else (*self._wide(), kind, "full")
+            kinds = (kind,) if latent is not None or kind == "compressed" else (*self._wide(), kind, "full")
             fits = row["kind"] in kinds and release(row["since"]) <= release(self.launch.version)
             if fits and low <= (_major(self.capability) or 8) <= high and row.get("quantized", quantized) == quantized:
                 return int(row["size"])
@@ -640,6 +675,18 @@ class _Layout:
         given = self.launch.get("mamba_block_size")
         text = {**self.model.config, **(self.model.config.get("text_config") or {})}
         return int(given or text.get("mamba_chunk_size") or text.get("chunk_size") or 256)
+
+
+def _packed(kind: planner.Kind, block: int, size: int, window: int | None, content: str, rows: dict[str, Any]) -> Spec:
+    page = _ceil(size, rows["alignment"]) * rows["alignment"]
+    return Spec(kind=kind, block_size=block, page=page, unpadded=size, window=window, content=(content, size))
+
+
+def _compressor_state(ratio: int, dim: int, content: str, rows: dict[str, Any]) -> Spec:
+    """Sums and scores of the tokens not compressed yet, in float32; ratio 4 overlaps its neighbour."""
+    overlap = 2 if ratio == 4 else 1
+    block = rows["state_blocks"][str(ratio)]
+    return _packed("sliding latent", block, block * 2 * overlap * dim * 4, overlap * ratio, content, rows)
 
 
 def _ceil(value: int, by: int) -> int:

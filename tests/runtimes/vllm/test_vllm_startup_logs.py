@@ -1,0 +1,105 @@
+"""Public logs of real starts: what was printed beside what is forecast, by the tool that replays them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+from vllm_launches import TESTS, forecast, model
+
+
+@lru_cache(maxsize=1)
+def tool() -> ModuleType:
+    path = TESTS.parent / "tools" / "replay_logs.py"
+    spec = importlib.util.spec_from_file_location("replay_logs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["replay_logs"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@lru_cache(maxsize=1)
+def replayed() -> list[Any]:
+    lines = (TESTS / "data" / "vllm" / "startup-logs.jsonl").read_text().splitlines()
+    found = [tool().replay(json.loads(line)) for line in lines]
+    return [row for row in found if isinstance(row, tool().Replay)]
+
+
+def test_bytes_per_token_with_the_printed_pool() -> None:
+    """Within 0.1 % and what the printed pool's two decimals leave open, on 95 % of the logs."""
+    rows = [row for row in replayed() if row.pool_error is not None]
+    assert len(rows) >= 50
+    good = [row for row in rows if abs(row.pool_error) <= 0.001 + row.slack]
+    assert len(good) >= 0.95 * len(rows), [row.id for row in rows if row not in good]
+
+
+def test_everything_predicted_is_near_and_inside_the_bounds() -> None:
+    """From model, GPU and arguments alone: 80 % of the logs within 5 %, 95 % inside what we state as bounds."""
+    rows = [row for row in replayed() if row.error is not None]
+    assert len(rows) >= 35
+    near = [row for row in rows if abs(row.error) <= 0.05]
+    inside = [row for row in rows if row.low <= row.printed <= row.high]
+    assert len(near) >= 0.8 * len(rows)
+    assert len(inside) >= 0.95 * len(rows)
+
+
+def test_graphs_are_inside_the_budget_only_where_the_release_subtracts_them() -> None:
+    made = model("Qwen--Qwen3-8B")
+    inside = {
+        version: forecast(made, "--max-model-len", "8192", version=version, card="A100").memory[0].graphs
+        for version in ("0.19.0", "0.22.1", "0.27.1", "0.29.0")
+    }
+    # 0.22.1 and 0.27.1 run Qwen3 with the V2 runner, whose estimate came with 0.29.
+    assert inside["0.19.0"] == inside["0.22.1"] == inside["0.27.1"] == 0
+    assert inside["0.29.0"]
+    eager = forecast(made, "--enforce-eager", version="0.29.0", card="A100")
+    assert eager.memory[0].graphs == 0
+
+
+def test_budget_is_a_share_of_all_memory_and_the_parts_add_up() -> None:
+    made = forecast(model("meta-llama--Meta-Llama-3.1-8B"), "--gpu-memory-utilization", "0.5", version="0.33.0")
+    device = made.memory[0]
+    assert device.total is not None
+    assert device.budget is not None
+    assert device.cache is not None
+    assert device.headroom == device.total - device.budget
+    parts = [device.weights, device.activations, device.graphs, device.other]
+    assert abs(device.budget - device.cache - sum(part or 0 for part in parts)) <= 4
+    assert made.cache is not None
+    assert made.cache.bytes == device.cache
+
+
+def test_without_a_gpu_the_request_is_exact_and_the_pool_unknown() -> None:
+    made = forecast(model("google--gemma-3-4b-it"), "--max-model-len", "32768", version="0.29.0", card=None)
+    assert made.cache is not None
+    assert made.cache.bytes is None
+    assert made.cache.tokens is None
+    assert made.cache.bytes_per_request == made.cache.bytes_per_block * made.cache.blocks_per_request
+    assert sum(part.bytes for part in made.cache.parts) == made.cache.bytes_per_request
+    assert any("no GPU" in note for note in made.notes)
+
+
+def test_a_pool_whose_upper_bound_holds_a_request_is_not_refused_yet() -> None:
+    """Qwen2.5 14B on two L4: some lengths are above the predicted pool and below its upper bound."""
+    made = model("Qwen--Qwen2.5-14B-Instruct")
+    words = ("--tensor-parallel-size", "2", "--max-num-seqs", "128", "--max-model-len")
+    sure = forecast(made, *words, "8192", version="0.28.0", card="L4")
+    assert sure.cache is not None
+    assert sure.cache.tokens is not None
+    assert sure.cache.tokens_certainty is not None
+    between = round((sure.cache.tokens + sure.cache.tokens_certainty.high) / 2)
+    if between <= 32768:
+        open_question = forecast(made, *words, str(between), version="0.28.0", card="L4")
+        assert open_question.refused is None
+        assert open_question.cache is not None
+    too_much = forecast(made, *words, "32768", version="0.28.0", card="L4", kv_memory=1 << 30)
+    assert too_much.refused is not None
+    assert too_much.refused.code == "CTX603"
+    assert too_much.cache is not None
+    assert too_much.cache.bytes == 1 << 30
