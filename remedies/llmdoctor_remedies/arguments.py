@@ -9,7 +9,7 @@ from typing import Any
 from llmdoctor_core.derive import Facts
 from llmdoctor_core.facts import Launch, LaunchRequest
 from llmdoctor_core.finding import Finding
-from llmdoctor_core.remedy import AnyAction, Cost, ReplaceArgument, Safety, SetArgument, remedy
+from llmdoctor_core.remedy import AnyAction, Cost, ReplaceArgument, Safety, SetArgument, SetVariable, remedy
 
 from .search import launch_of
 
@@ -136,3 +136,41 @@ def set_dtype_half(finding: Finding, facts: Facts) -> Alternatives:
 @remedy("trust-remote-code", "Run the model repository's own code", ends=("MODEL511",), safety=Safety.UNSAFE)
 def trust_remote_code(finding: Finding, facts: Facts) -> Alternatives:
     yield (SetArgument(name="trust_remote_code", value="true", before="false"),)
+
+
+@remedy("rename-connector", "Name the KV connector as this release does", ends=("KVT401",))
+def rename_connector(finding: Finding, facts: Facts) -> Alternatives:
+    """The check names the successor; a nested connector (MultiConnector) is renamed where it stands."""
+    launch = launch_of(facts)
+    config = launch.get("kv_transfer_config") if launch else None
+    old, new = finding.params.get("name"), finding.params.get("instead") or finding.params.get("near")
+    if isinstance(config, dict) and isinstance(old, str) and isinstance(new, str) and new != "-":
+        yield (SetArgument(name="kv_transfer_config", value=json.dumps(_renamed(config, old, new))),)
+
+
+@remedy("drop-connector-key", "Leave out the key that this release refuses", ends=("KVT401",))
+def drop_connector_key(finding: Finding, facts: Facts) -> Alternatives:
+    launch, key = launch_of(facts), finding.params.get("key")
+    config = launch.get("kv_transfer_config") if launch else None
+    if isinstance(config, dict) and key in config:
+        kept = {name: value for name, value in config.items() if name != key}
+        yield (SetArgument(name="kv_transfer_config", value=json.dumps(kept)),)
+
+
+def _renamed(config: Any, old: str, new: str) -> Any:
+    if isinstance(config, dict):
+        return {
+            key: new if key == "kv_connector" and value == old else _renamed(value, old, new)
+            for key, value in config.items()
+        }
+    return [_renamed(item, old, new) for item in config] if isinstance(config, list) else config
+
+
+@remedy("rename-variable", "Set the variable that is read", ends=("ARG904",))
+def rename_variable(finding: Finding, facts: Facts) -> Alternatives:
+    request = facts.optional(LaunchRequest)
+    old = finding.params.get("name") or finding.params.get("flag")
+    new = finding.params.get("instead") or finding.params.get("nearest")
+    if request is None or old not in request.environment or not isinstance(new, str) or not new.isidentifier():
+        return
+    yield (SetVariable(name=new, value=request.environment[old]), SetVariable(name=str(old), value=None))

@@ -12,8 +12,10 @@ from packaging.version import InvalidVersion, Version
 
 from llmdoctor_core.derive import Facts
 from llmdoctor_core.facts import (
+    CacheDirectory,
     Container,
     CudaToolkits,
+    Environment,
     ImportAnnotations,
     JitCompiler,
     LaunchRequest,
@@ -25,6 +27,7 @@ from llmdoctor_core.remedy import (
     ByHand,
     Cost,
     Install,
+    MakeDirectory,
     PostponeAnnotations,
     Safety,
     SetContainerOption,
@@ -98,6 +101,31 @@ def install_pinned_version(finding: Finding, facts: Facts) -> Alternatives:
             concerned = requirement.name in {str(value) for value in finding.params.values()}
             if installed and exact and concerned and installed.version.partition("+")[0] != pin:
                 yield (Install(python=target.python, package=requirement.name, version=pin, before=installed.version),)
+
+
+@remedy("make-cache-directory", "Make the cache directory that is missing", ends=("HOST104",))
+def make_cache_directory(finding: Finding, facts: Facts) -> Alternatives:
+    """Where the folder does not exist yet and its nearest parent can be written by this user."""
+    for cache in _unwritable(finding, facts):
+        if not cache.mount.exists and cache.mount.free:
+            yield (MakeDirectory(path=cache.path),)
+
+
+@remedy("move-cache-directory", "Put the cache where this user may write", ends=("HOST104",))
+def move_cache_directory(finding: Finding, facts: Facts) -> Alternatives:
+    environment = facts.optional(Environment)
+    writable = [c for c in environment.caches if c.mount.writable and c.mount.free] if environment else []
+    roomiest = max(writable, key=lambda cache: cache.mount.free or 0, default=None)
+    for cache in _unwritable(finding, facts):
+        if roomiest is not None:
+            path = f"{roomiest.path.rstrip('/')}/{cache.name.lower()}"
+            yield (SetVariable(name=cache.name, value=path), MakeDirectory(path=path))
+
+
+def _unwritable(finding: Finding, facts: Facts) -> list[CacheDirectory]:
+    environment = facts.optional(Environment)
+    caches = environment.caches if environment else ()
+    return [c for c in caches if c.name == finding.params.get("name") and c.mount.writable is False]
 
 
 @remedy("enlarge-shared-memory", "Give the ranks room in /dev/shm", ends=("HOST101",))
