@@ -65,6 +65,8 @@ class Rules(Struct, frozen=True, kw_only=True):
 
     prefix_types: tuple[str, ...]
     skip_layers_share_page: bool
+    modules_retain_tokens: bool
+    window_and_one_types: tuple[str, ...]
     checkpoint_kv_dtype: bool
     sparse_latent_auto: Literal["auto", "fp8_ds_mla"]
     sliding_value_dim: bool
@@ -205,7 +207,10 @@ def speculation(launch: Launch, model: Model, draft: Model | None) -> Speculatio
         if isinstance(first, Compressed):  # its prediction layers keep the window only
             alone = Layer(caches=(Compressed(window=first.window, ratio=0, dim=first.dim),))
             modules = tuple(alone for _ in modules)
-        return Speculation(method="mtp", tokens=tokens or len(modules), layers=modules[:1] and modules, model=model)
+        tokens = tokens or len(modules)
+        several = rules_for(launch.version).modules_retain_tokens and min(len(modules), tokens) > 1
+        retained = tokens - 1 if several else 0
+        return Speculation(method="mtp", tokens=tokens, layers=modules, model=model, retained_tokens=retained)
     if draft is not None:
         return Speculation(method=method, tokens=tokens, layers=draft.layers, model=draft)
     if method in ("eagle", "eagle3"):
@@ -417,7 +422,8 @@ class _Layout:
             kind: planner.Kind = "cross" if isinstance(cache, Cross) else "full"
             return self._attention(kind, cache, None, number)
         if isinstance(cache, SlidingWindow):
-            return self._attention("sliding", cache, cache.window, number)
+            more = int(model.model_type in self.rules.window_and_one_types)
+            return self._attention("sliding", cache, cache.window + more, number)
         if isinstance(cache, ChunkedLocal):
             return self._attention("chunked", cache, cache.chunk, number)
         if isinstance(cache, Latent):
@@ -576,6 +582,8 @@ class _Layout:
             return False
         major = _major(self.capability)
         state = next(c for layer in self.model.layers for c in layer.caches if isinstance(c, State))
+        if state.kind != "gdn":
+            return False
         return major == 9 or (major in (10, 12) and state.parameters["key_dim"] == 128)
 
     # -------------------------------------------------------------- block size
