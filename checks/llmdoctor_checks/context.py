@@ -156,22 +156,36 @@ def cache_below_one_request(launch: Launch, forecast: Forecast) -> Iterator[Find
         yield skip("the memory of the GPUs is not known, so neither is the size of the cache")
     elif isinstance(cache.certainty, Estimate) and cache.certainty.low < pool[1]:
         report = fail if cache.certainty.high < pool[1] else warn
-        yield report(
-            "one request of {tokens} tokens takes {need} blocks and the cache will have {low:.0f} to {high:.0f}: "
-            "vLLM may refuse it ('To serve at least one request with the model's max seq len'). {flag} {fits} is "
-            "sure to fit",
-            evidence=evidence,
-            where=argument(launch, LENGTH) or Place(kind="argument", name=flag(launch, LENGTH)),
-            tokens=cache.request_tokens,
-            need=pool[1],
-            low=cache.certainty.low,
-            high=cache.certainty.high,
-            flag=flag(launch, LENGTH),
-            fits=int(cache.request_tokens * cache.certainty.low / pool[1])
-            // (cache.block_tokens or 1)
-            * (cache.block_tokens or 1)
-            or "-",
-        )
+        sure = int(cache.request_tokens * cache.certainty.low / pool[1])
+        sure -= sure % (cache.block_tokens or 1)
+        place = argument(launch, LENGTH) or Place(kind="argument", name=flag(launch, LENGTH))
+        if sure:
+            yield report(
+                "one request of {tokens} tokens takes {need} blocks and the cache will have {low:.0f} to "
+                "{high:.0f}: vLLM may refuse it ('To serve at least one request with the model's max seq len'). "
+                "{flag} {fits} is sure to fit",
+                evidence=evidence,
+                where=place,
+                tokens=cache.request_tokens,
+                need=pool[1],
+                low=cache.certainty.low,
+                high=cache.certainty.high,
+                flag=flag(launch, LENGTH),
+                fits=sure,
+            )
+        else:
+            yield report(
+                "one request of {tokens} tokens takes {need} blocks and the cache will have none to {high:.0f}, by "
+                "what CUDA graphs and profiling take: vLLM may refuse it ('To serve at least one request with the "
+                "model's max seq len'). A shorter {flag}, --enforce-eager or a higher --gpu-memory-utilization "
+                "makes room",
+                evidence=evidence,
+                where=place,
+                tokens=cache.request_tokens,
+                need=pool[1],
+                high=cache.certainty.high,
+                flag=flag(launch, LENGTH),
+            )
 
 
 @check("CTX604", "slot-capped-at-training-length", runtimes={"llamacpp"}, remedy="lower-context")

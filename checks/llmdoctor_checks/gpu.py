@@ -26,8 +26,8 @@ from .tables import row
 CUDA_RUNTIMES = ("vllm", "sglang", "trtllm")
 NUMBERS_ONLY_BEFORE = Version("0.24")
 """vLLM reads UUIDs in CUDA_VISIBLE_DEVICES since 0.24.0 (platforms/cuda.py; int() only up to 0.23.0)."""
-HARMLESS_CLOCK_REASONS = {"idle", "application clocks", "sync boost", "display clocks"}
-"""Clock limits that somebody chose or that cost nothing, in the probe's words."""
+HARMLESS_CLOCK_REASONS = {"idle", "application clocks", "sync boost", "display clocks", "software power cap"}
+"""Clock limits that somebody chose, that cost nothing, or that any GPU under load shows, in the probe's words."""
 
 
 def _of(gpu: Gpu) -> str:
@@ -91,7 +91,16 @@ def visible_devices_invalid(gpus: Gpus, launch: Launch | None) -> Iterator[Findi
     """CUDA_VISIBLE_DEVICES selects other GPUs than it seems to, or is written in a form the server cannot read."""
     place = Place(kind="environment", name="CUDA_VISIBLE_DEVICES")
     value = gpus.visible_devices
-    if gpus.visible_problem:
+    if gpus.visible_problem and value is None:
+        yield warn(
+            "{problem}: {count} of {all} GPUs and slices are used",
+            evidence=(seen("CUDA_VISIBLE_DEVICES", "not set", "environment"),),
+            where=place,
+            problem=gpus.visible_problem,
+            count=len(gpus.visible),
+            all=len(gpus.devices),
+        )
+    elif gpus.visible_problem:
         yield fail(
             "CUDA_VISIBLE_DEVICES={value}: {problem}; {count} of {all} GPUs stay visible. List indices 0 to {last}, "
             "or full UUIDs from `nvidia-smi -L`",
@@ -346,18 +355,25 @@ def fabric_not_ready(gpus: Gpus, links: Links | Unavailable) -> Iterator[Finding
     if gpus.assumed:
         yield skip("the GPUs are assumed ({assumed}): their state was not observed", assumed=gpus.assumed)
         return
-    for gpu in gpus.visible:
-        if gpu.fabric_state in ("not started", "in progress"):
+    for state in ("not started", "in progress"):
+        waiting = [gpu for gpu in gpus.visible if gpu.fabric_state == state]
+        if waiting:
             yield fail(
-                "{gpu}: the NVLink fabric is '{state}', so CUDA answers 802 'system not yet initialized' although "
-                "nvidia-smi works. Start nvidia-fabricmanager of exactly the driver's version (B200 and later: nvlsm "
-                "too) and wait for 'completed'",
-                evidence=(seen(f"GPU {gpu.index} fabric state", gpu.fabric_state, "NVML"),),
-                where=_device(gpu),
-                gpu=_of(gpu),
-                state=gpu.fabric_state,
+                "GPUs {gpus} ({name}): the NVLink fabric is '{state}', so CUDA answers 802 'system not yet "
+                "initialized' although nvidia-smi works. Start nvidia-fabricmanager of exactly the driver's version "
+                "(B200 and later: nvlsm too) and wait for 'completed'",
+                evidence=tuple(seen(f"GPU {gpu.index} fabric state", state, "NVML") for gpu in waiting),
+                where=_device(waiting[0]),
+                gpus=listed(gpu.index for gpu in waiting),
+                name=waiting[0].name,
+                state=state,
             )
-        elif gpu.fabric_health and gpu.fabric_health not in ("healthy", "not supported"):
+    for gpu in gpus.visible:
+        if (
+            gpu.fabric_state == "completed"
+            and gpu.fabric_health
+            and gpu.fabric_health not in ("healthy", "not supported")
+        ):
             yield warn(
                 "{gpu}: the NVLink fabric is unhealthy ({health}): collectives run at reduced bandwidth or fail. "
                 "Read nvidia-smi -q -i {index} (Fabric) and the fabric manager's log",

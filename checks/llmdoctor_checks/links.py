@@ -163,6 +163,7 @@ def pcie_link_degraded(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
     if gpus.assumed:
         yield skip("the GPUs are assumed ({assumed}): their state was not observed", assumed=gpus.assumed)
         return
+    narrow: dict[tuple[int, int], list[Gpu]] = {}
     for gpu in taken(gpus, launch):
         if gpu.mig_parent:
             continue
@@ -173,18 +174,20 @@ def pcie_link_degraded(gpus: Gpus, launch: Launch | None) -> Iterator[Finding]:
                 reason=gpu.unread.get("pcie_width", "the driver does not tell"),
             )
         elif gpu.pcie_width < gpu.pcie_width_max:
-            yield warn(
-                "GPU {index} ({name}) runs on {width} of {most} PCIe lanes: loading weights and traffic between GPUs "
-                "take {factor:.0f} times as long. Reseat the card or riser, and look for a slot shared with another "
-                "device",
-                evidence=(seen(f"GPU {gpu.index} PCIe lanes", f"{gpu.pcie_width} of {gpu.pcie_width_max}", "NVML"),),
-                where=Place(kind="device", name=gpu.uuid or f"gpu {gpu.index}"),
-                index=gpu.index,
-                name=gpu.name,
-                width=gpu.pcie_width,
-                most=gpu.pcie_width_max,
-                factor=gpu.pcie_width_max / max(gpu.pcie_width, 1),
-            )
+            narrow.setdefault((gpu.pcie_width, gpu.pcie_width_max), []).append(gpu)
+    for (width, most), group in narrow.items():
+        yield warn(
+            "GPUs {gpus} ({name}) run on {width} of {most} PCIe lanes: loading weights and traffic between GPUs "
+            "take {factor:.0f} times as long. Reseat the card or riser, and look for a slot shared with another "
+            "device; virtual machines and some instance types have it so by design",
+            evidence=tuple(seen(f"GPU {gpu.index} PCIe lanes", f"{width} of {most}", "NVML") for gpu in group),
+            where=Place(kind="device", name=group[0].uuid or f"gpu {group[0].index}"),
+            gpus=listed(gpu.index for gpu in group),
+            name=group[0].name,
+            width=width,
+            most=most,
+            factor=most / max(width, 1),
+        )
 
 
 @check("LINK104", "acs-or-iommu-redirects-p2p", runtimes={"vllm"}, remedy="by-hand")

@@ -102,5 +102,5 @@ def test_a_prefix_names_every_interface_for_nccl_and_none_for_gloo() -> None:
 
 
 def test_a_cpu_container_of_llamacpp_is_only_warned() -> None:
-    found = host.gpu_devices_missing_in_container(container(devices=()), None, request("llamacpp"))
+    found = host.gpu_devices_missing_in_container(container(devices=()), None, None, request("llamacpp"))
     assert [finding.outcome for finding in found] == [Outcome.WARN]
