@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,14 +28,14 @@ NOT_SEEN = Unavailable(reason="not looked for")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[dict[str, str]]:
+def place() -> Iterator[dict[str, str]]:
     """An environment with a temporary directory and a tag of its own; nothing of either may be left afterwards."""
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
+    scratch = Path(tempfile.mkdtemp(prefix="drill-"))  # short, as a socket's path must be
     tag = f"drill-{os.getpid()}-{time.monotonic_ns()}"
     yield {**os.environ, "TMPDIR": str(scratch), "DRILL": tag}
     assert tagged(tag) == []
     assert list(scratch.iterdir()) == []
+    scratch.rmdir()
 
 
 def tagged(tag: str) -> list[str]:
@@ -182,6 +183,39 @@ def test_a_command_that_is_not_there(place: dict[str, str]) -> None:
 def test_a_temporary_directory_that_is_not_there(place: dict[str, str]) -> None:
     with pytest.raises(InputError, match="TMPDIR /nowhere"):
         load("vllm", (sys.executable, PATIENTS, "well"), {**place, "TMPDIR": "/nowhere"}, Plan())
+
+
+def test_gpu_memory_that_comes_back_a_little_later_is_waited_for(place: dict[str, str]) -> None:
+    used = iter([{"GPU-a": 1 << 30}, {"GPU-a": 9 << 30}, {"GPU-a": 5 << 30}, {"GPU-a": (1 << 30) + 1000}])
+    loaded = load("vllm", (sys.executable, PATIENTS, "dies"), place, Plan(), gpu_memory=lambda: next(used))
+    assert loaded.measured.memory_kept == {}
+    assert next(used, None) is None
+
+
+def test_gpu_memory_that_does_not_come_back_is_told(place: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmdoctor_core.load.run.MEMORY_WAIT", 0.6)
+    used = iter([{"GPU-a": 1 << 30, "GPU-b": 0}])
+    after = {"GPU-a": 4 << 30, "GPU-b": 0}
+    loaded = load("vllm", (sys.executable, PATIENTS, "dies"), place, Plan(), gpu_memory=lambda: next(used, after))
+    assert loaded.measured.memory_kept == {"GPU-a": 3 << 30}
+    assert "LOAD004" in codes(loaded)
+
+
+def test_a_key_is_shown_nowhere(place: dict[str, str]) -> None:
+    told: list[Event] = []
+    argv = (sys.executable, PATIENTS, "dies", "--api-key", "very-secret")
+    loaded = load("vllm", argv, place, Plan(), tell=told.append)
+    assert "very-secret" not in repr(loaded.measured) + repr(told)
+
+
+def test_a_temporary_directory_too_long_for_sockets_is_not_used(place: dict[str, str], tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 60)
+    long.mkdir()
+    loaded = load(
+        "vllm", (sys.executable, PATIENTS, "child"), {**place, "TMPDIR": str(long)}, Plan(timeout=1, grace=0.1)
+    )
+    assert loaded.measured.left == ()
+    assert list(long.iterdir()) == []
 
 
 def drive(place: dict[str, str], illness: str, until: str = "first-token") -> subprocess.Popen[str]:

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,14 +56,14 @@ KINDS = {
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[dict[str, str]]:
+def place() -> Iterator[dict[str, str]]:
     """An environment that marks what is started in it; nothing of it, nor a file, may be left."""
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
+    scratch = Path(tempfile.mkdtemp(prefix="drill-"))  # short, as a socket's path must be
     tag = f"llama-{os.getpid()}-{time.monotonic_ns()}"
     yield {**os.environ, "TMPDIR": str(scratch), "DRILL": tag}
     assert [process.pid for process in psutil.process_iter() if _tag(process) == tag] == []
     assert list(scratch.iterdir()) == []
+    scratch.rmdir()
 
 
 def _tag(process: psutil.Process) -> str | None:

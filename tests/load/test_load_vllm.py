@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,8 +81,7 @@ takes, and that it schedules synchronously."""
 def place(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of a vLLM on the CPU with a cache of 1 GiB; no process and no file of it may be left."""
     assert ENVIRONMENT is not None
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
+    scratch = Path(tempfile.mkdtemp(prefix="drill-"))  # short, as a socket's path must be
     tag = f"vllm-{os.getpid()}-{time.monotonic_ns()}"
     shared = set(Path("/dev/shm").iterdir())
     yield {
@@ -99,6 +99,7 @@ def place(tmp_path: Path) -> Iterator[dict[str, str]]:
     }
     assert [process.pid for process in psutil.process_iter() if _tag(process) == tag] == []
     assert list(scratch.iterdir()) == []
+    scratch.rmdir()
     assert set(Path("/dev/shm").iterdir()) <= shared
 
 
@@ -130,7 +131,7 @@ def test_it_starts_as_predicted_and_gives_one_token(kind: str, place: dict[str, 
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
     measured = report["load"]["measured"]
-    assert measured["reached"] == "first-token", done.stderr
+    assert measured["reached"] == "first-token", (done.stderr, measured["tail"], measured["notes"])
     assert measured["left"] == []
     rows = {row["name"]: row for row in report["load"]["rows"]}
     for name in ("cache_tokens", "max_concurrency", "blocks", "block_tokens", "request_tokens"):

@@ -26,6 +26,8 @@ from .output import Line, Output
 
 MARK = "LLMDOCTOR_LOAD"
 """Set in the server's environment: finds its processes should even the supervisor be killed."""
+LONGEST_SCRATCH = 70
+"""Characters. The path of a socket has 107 (Linux, sockaddr_un), and vLLM's end in a slash and a UUID of 36."""
 GRACE = 10.0
 """Seconds that the server has to stop after SIGTERM; a container engine gives as many."""
 
@@ -47,6 +49,23 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def scratch_in(temporary: str | None) -> Path:
+    """A new directory in TMPDIR, or in the system's own where a socket's path in TMPDIR's would become too long.
+
+    Raises InputError where TMPDIR is no directory that can be written to.
+    """
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix="llmdoctor-", dir=temporary))
+    except OSError as error:
+        raise InputError(f"TMPDIR {temporary or tempfile.gettempdir()}: {error.strerror}") from None
+    if len(str(scratch)) > LONGEST_SCRATCH:
+        with contextlib.suppress(OSError):
+            shorter = tempfile.mkdtemp(prefix="llmdoctor-", dir="/tmp")
+            scratch.rmdir()
+            return Path(shorter)
+    return scratch
 
 
 def marked(mark: str) -> list[int]:
@@ -86,11 +105,7 @@ class Process:
         self._gone = self._stopped = False
 
     def __enter__(self) -> Process:
-        temporary = self._environment.get("TMPDIR")
-        try:
-            self.scratch = Path(tempfile.mkdtemp(prefix="llmdoctor-", dir=temporary))
-        except OSError as error:
-            raise InputError(f"TMPDIR {temporary or tempfile.gettempdir()}: {error.strerror}") from None
+        self.scratch = scratch_in(self._environment.get("TMPDIR"))
         read, self._write = os.pipe()
         self._supervisor = subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")), str(self.scratch)],
@@ -243,7 +258,13 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Within it, SIGTERM and SIGHUP raise Terminated in the main thread, so that contexts are left in order."""
+    """Within it, SIGTERM and SIGHUP raise Terminated in the main thread, so that contexts are left in order.
+
+    In another thread signals are not ours to handle, and nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def end(number: int, _frame: object) -> None:
         raise Terminated(signal.Signals(number).name)

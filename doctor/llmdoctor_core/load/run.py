@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import Ending, Figure, Measured, Stage
+from llmdoctor_core.intake import without_secrets
 from llmdoctor_core.triage import Diagnosis, triage_lines
 
 from . import hollow as hollow_model
@@ -135,7 +137,7 @@ def _once(
                 runtime, argv, environment, port=port, until=plan.until,
                 weightless=plan.weightless, hollow=stand_in, without=without,
             )  # fmt: skip
-            tell(Event(kind="command", at=0.0, text=" ".join(command.argv)))
+            tell(Event(kind="command", at=0.0, text=shlex.join(without_secrets(command.argv))))
             process.start(command.argv)
             client = _client(argv, environment, port)
             _watch(runtime, process, progress, client, plan, run, tell)
@@ -154,7 +156,7 @@ def _once(
     measured = Measured(
         runtime=runtime,
         version=diagnosis.reading.version,
-        command=command.argv,
+        command=without_secrets(command.argv),
         changed=command.changed,
         weightless=plan.weightless,
         started_at=started_at,
