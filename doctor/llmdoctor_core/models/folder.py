@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..facts import ModelFile, ModelSource, TensorGroup
@@ -55,18 +55,14 @@ def read_folder(folder: Path, name: str, origin: Origin, revision: str | None = 
     )
 
 
-class Weights:
-    """What the weight files of a model say: groups, bytes (None where a header is missing), files, notes."""
+class Weights(NamedTuple):
+    """What the weight files of a model say. ``bytes`` is None where neither headers nor an index tell."""
 
-    def __init__(
-        self,
-        groups: tuple[TensorGroup, ...] = (),
-        size: int | None = None,
-        format: str | None = None,
-        files: tuple[ModelFile, ...] = (),
-        notes: tuple[str, ...] = (),
-    ) -> None:
-        self.groups, self.bytes, self.format, self.files, self.notes = groups, size, format, files, notes
+    groups: tuple[TensorGroup, ...] = ()
+    bytes: int | None = None
+    format: str | None = None
+    files: tuple[ModelFile, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def weights_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -207,7 +207,7 @@ def _url(reference: str, settings: HubSettings, revision: str | None, offline: b
 
 def _remote_gguf(
     web: Web,
-    url: object,
+    url: Callable[[str], str],
     file: str,
     sizes: Mapping[str, int | None],
     name: str | None,
@@ -216,8 +216,6 @@ def _remote_gguf(
 ) -> ModelSource:
     """A GGUF model over byte ranges: the header of each part, and nothing else, is read."""
     from . import gguf
-
-    assert callable(url)
 
     def part(path: str) -> tuple[gguf.Header | None, ModelFile]:
         address = url(path)
