@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+LONGEST_SHOWN = 600
+"""Bytes of a last line that are kept."""
+
+
 @lru_cache(maxsize=2)
 def _watch(known: Symptoms | None) -> Watch:
     return Watch(known or symptoms())
@@ -69,7 +73,7 @@ def _unbundled(sources: tuple[str | Path | IO[bytes], ...]) -> Iterator[str | Pa
 
 
 def _read(judge: Judge, read: Read, name: str) -> Scan:
-    scan = Scan(read, judge.words)
+    scan = Scan(read, judge.indexes)
     for number, raw in scan:
         judge.take(name, number, raw.decode("utf-8", "replace"))
     judge.source_ends(scan.lines)
@@ -85,6 +89,6 @@ def _diagnosis(judge: Judge, names: tuple[str, ...], scans: list[Scan]) -> Diagn
         unexplained=judge.unexplained(),
         reached=judge.reached(),
         reading=judge.reading.reading(),
-        tail=tuple(line.decode("utf-8", "replace") for line in scans[-1].tail) if scans else (),
+        tail=tuple(line[:LONGEST_SHOWN].decode("utf-8", "replace") for line in scans[-1].tail) if scans else (),
         broken=symptoms().broken,
     )

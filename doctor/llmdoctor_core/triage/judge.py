@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cached_property
 
 from msgspec import Struct
 
-from .anchors import anchors, words_of
+from .anchors import Index, words_of
 from .diagnosis import Condition, LogLine, placeholders
 from .lines import Line, messages
 from .reading import Reader
@@ -38,46 +37,34 @@ class Hit(Struct, frozen=True):
 class Watch:
     """The compiled patterns, found by the words that announce them."""
 
-    def __init__(self, symptoms: Symptoms, reader: type[Reader] = Reader) -> None:
+    def __init__(self, symptoms: Symptoms) -> None:
         self.symptoms = symptoms
-        self.reader = reader
-        self._signatures: dict[bytes, list[int]] = {}
-        self._milestones: dict[bytes, list[int]] = {}
-        for index, signature in enumerate(symptoms.signatures):
-            for word in anchors(signature.pattern):
-                self._signatures.setdefault(word, []).append(index)
-        for index, milestone in enumerate(symptoms.milestones):
-            for word in anchors(milestone.pattern):
-                self._milestones.setdefault(word, []).append(index)
-        self._compiled: dict[int, re.Pattern[str]] = {}
+        self._signatures = Index(signature.pattern for signature in symptoms.signatures)
+        self._milestones = Index(milestone.pattern for milestone in symptoms.milestones)
+        self._compiled: dict[str, re.Pattern[str]] = {}
 
-    @cached_property
-    def words(self) -> frozenset[bytes]:
-        """The words of which an interesting line holds one."""
-        return frozenset(self._signatures) | frozenset(self._milestones) | self.reader.words()
+    @property
+    def indexes(self) -> tuple[Index, ...]:
+        """What finds the lines that matter here."""
+        return self._signatures, self._milestones, Reader.index()
 
-    def signatures(self, line: Line) -> Iterable[tuple[Signature, dict[str, str]]]:
-        """The signatures that match the message, with the parameters they take from it."""
-        for index in self._candidates(self._signatures, line.text):
-            pattern = self._compiled.get(index)
-            if pattern is None:
-                pattern = self._compiled[index] = re.compile(self.symptoms.signatures[index].pattern)
-            if match := pattern.search(line.text):
-                groups = match.groupdict()
-                yield self.symptoms.signatures[index], {name: value for name, value in groups.items() if value}
+    def signatures(self, text: str, words: frozenset[bytes]) -> Iterable[tuple[Signature, dict[str, str]]]:
+        """The signatures that match a message of these words, with the parameters they take from it."""
+        for number in self._signatures.numbers(words):
+            signature = self.symptoms.signatures[number]
+            if match := self._pattern(signature.pattern).search(text):
+                yield signature, {name: value for name, value in match.groupdict().items() if value}
 
-    def milestones(self, line: Line) -> Iterable[Milestone]:
-        """The milestones of a start that the message reports."""
-        for index in self._candidates(self._milestones, line.text):
-            if re.search(self.symptoms.milestones[index].pattern, line.text):
-                yield self.symptoms.milestones[index]
+    def milestones(self, text: str, words: frozenset[bytes]) -> Iterable[Milestone]:
+        """The milestones of a start that a message of these words reports."""
+        for number in self._milestones.numbers(words):
+            if self._pattern(self.symptoms.milestones[number].pattern).search(text):
+                yield self.symptoms.milestones[number]
 
-    @staticmethod
-    def _candidates(by_word: dict[bytes, list[int]], text: str) -> list[int]:
-        found: set[int] = set()
-        for word in set(words_of(text.encode("utf-8", "replace"))):
-            found.update(by_word.get(word, ()))
-        return sorted(found)
+    def _pattern(self, pattern: str) -> re.Pattern[str]:
+        if pattern not in self._compiled:
+            self._compiled[pattern] = re.compile(pattern)
+        return self._compiled[pattern]
 
 
 class Judge:
@@ -85,7 +72,7 @@ class Judge:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self.reading = watch.reader()
+        self.reading = Reader()
         self._hits: list[Hit] = []
         self._passed: dict[str, int] = {}
         self._exceptions: list[tuple[LogLine, bool]] = []
@@ -94,9 +81,9 @@ class Judge:
         self._counts: dict[tuple[str, str], int] = {}
 
     @property
-    def words(self) -> frozenset[bytes]:
-        """The words of which an interesting line holds one."""
-        return self._watch.words
+    def indexes(self) -> tuple[Index, ...]:
+        """What finds the lines that matter here."""
+        return self._watch.indexes
 
     def source_ends(self, lines: int) -> None:
         """The next lines come from another source."""
@@ -111,11 +98,12 @@ class Judge:
     def _take(self, source: str, number: int, line: Line) -> None:
         place = LogLine(source=source, number=number, text=line.text.strip()[:600], process=line.tag)
         order = self._offset + number
-        self.reading.take(line.text, f"{source}:{number}")
-        for milestone in self._watch.milestones(line):
+        words = frozenset(words_of(line.text.encode("utf-8", "replace")))
+        self.reading.take(line.text, words, f"{source}:{number}")
+        for milestone in self._watch.milestones(line.text, words):
             self._passed[milestone.name] = order
         explained = False
-        for signature, params in self._watch.signatures(line):
+        for signature, params in self._watch.signatures(line.text, words):
             explained = True
             if (signature.after and signature.after not in self._passed) or signature.before in self._passed:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any
 
@@ -17,13 +18,16 @@ from llmdoctor_core.runtimes.llamacpp.log import ServerLog
 from llmdoctor_core.runtimes.log import LogRow, rows
 from llmdoctor_core.runtimes.vllm import log as vllm_log
 
-from .anchors import anchors, words_of
+from .anchors import Index
 
-_LLAMACPP_WORDS = frozenset(
-    b"buffer llama_context llama_kv_cache_init llama_kv_cache llama_kv_cache_unified llama_memory_recurrent n_slots "
-    b"n_ctx n_ctx_slot n_ctx_train offloaded meta load_model build build_info llama_model_loader".split()
-)
+_LLAMACPP = (
+    " buffer size = ", "llama_context: ", "llama_kv_cache", "KV self size", "llama_memory_recurrent", "n_slots = ",
+    "n_ctx_slot", "new slot, n_ctx", "print_info: n_ctx_train", r"offloaded \d+/\d+ layers to GPU",
+    "loaded meta data with", "load_model: loading model", "build_info: ",
+    r"\bbuild: \d+ \(.*\) with (?:GNU|cc|gcc|clang|Clang|AppleClang|MSVC) ", "llama_model_loader: - kv",
+)  # fmt: skip
 """What announces a line that llama.cpp's own reader understands."""
+_COMMANDS = ("llama-server -", "sglang.launch_server", "sglang serve", "trtllm-serve")
 _BUFFERS = {"model": "weights", "KV": "cache", "RS": "state", "compute": "compute", "output": "output"}
 _GGUF_ROW = re.compile(r"llama_model_loader: - kv +\d+: +(\S+) +(\w+(?:\[[^\]]*\])?) += (.*)")
 _SGLANG_ITEM = re.compile(r"(?:^|, )([a-z_]+)=('[^']*'|\"[^\"]*\"|[^,()\[\]{}]+|\[[^\]]*\])")
@@ -31,7 +35,7 @@ _TYPED = re.compile(
     r"(?i:^|[$#>+] |\bexec |\bcommand:? |\bcmd:? |\brunning:? )"
     r"((?:\S*/)?llama-server -|(?:\S*/)?python[\d.]* -m sglang\.launch_server |sglang serve -|trtllm-serve )"
 )
-_TYPED_WORDS = frozenset({b"llama", b"sglang", b"trtllm"})
+MOST_FIGURES = 500
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -54,20 +58,15 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=1)
-def _rows() -> dict[bytes, tuple[LogRow, ...]]:
-    by_word: dict[bytes, list[LogRow]] = {}
-    for row in rows(__package__, "readings.toml"):
-        for word in anchors(row.pattern):
-            by_word.setdefault(word, []).append(row)
-    return {word: tuple(found) for word, found in by_word.items()}
+def _rows() -> tuple[LogRow, ...]:
+    return rows(__package__, "readings.toml")
 
 
 @lru_cache(maxsize=1)
-def _vllm_words() -> frozenset[bytes]:
-    found: set[bytes] = set()
-    for pattern in (*vllm_log.PATTERNS, *(row.pattern for row in vllm_log.log_rows())):
-        found |= anchors(pattern)
-    return frozenset(found)
+def _index() -> Index:
+    """Of the rows, then vLLM's patterns, then llama.cpp's, then commands: what ``Reader.take`` tells apart."""
+    vllm = [*(row.pattern for row in vllm_log.log_rows()), *vllm_log.PATTERNS]
+    return Index([*(row.pattern for row in _rows()), *vllm, *_LLAMACPP, *_COMMANDS])
 
 
 class Reader:
@@ -82,34 +81,39 @@ class Reader:
         self._typed: dict[str, tuple[str, ...]] = {}
         self._sources: dict[str, str] = {}
 
-    @classmethod
-    def words(cls) -> frozenset[bytes]:
-        """The words of which a line that tells something holds one."""
-        return frozenset(_rows()) | _vllm_words() | _LLAMACPP_WORDS | _TYPED_WORDS
+    @staticmethod
+    def index() -> Index:
+        """What finds the lines that tell something."""
+        return _index()
 
-    def take(self, text: str, where: str) -> None:
-        """One message and the place where it stands."""
-        words = set(words_of(text.encode("utf-8", "replace")))
-        if not _vllm_words().isdisjoint(words):
+    def take(self, text: str, words: AbstractSet[bytes], where: str) -> None:
+        """One message, its words, and the place where it stands."""
+        own = len(_rows())
+        vllm = own + len(vllm_log.log_rows()) + len(vllm_log.PATTERNS)
+        numbers = _index().numbers(words)
+        for number in numbers:
+            if number < own:
+                self._take_row(_rows()[number], text, where)
+        if any(own <= number < vllm for number in numbers):
             before = (self._vllm.version, self._vllm.model)
             self._vllm.take(text)
             if before != (self._vllm.version, self._vllm.model):
                 self._sources.setdefault("vllm", where)
-        for word in words & _rows().keys():
-            for row in _rows()[word]:
-                value = row.read(text)
-                if isinstance(value, Figure):
-                    if len(self._figures) < 500:
-                        self._figures.append((row.runtime, value))
-                elif value is not None and row.name not in self._facts.setdefault(row.runtime, {}):
-                    self._facts[row.runtime][row.name] = value
-                    self._sources.setdefault(row.runtime, where)
-        if not _LLAMACPP_WORDS.isdisjoint(words):
+        if any(vllm <= number < vllm + len(_LLAMACPP) for number in numbers):
             self._llamacpp.take(text)
-        if b"llama_model_loader" in words and (match := _GGUF_ROW.match(text)):
-            self._gguf[match[1]] = _gguf_value(match[2], match[3])
-        if not _TYPED_WORDS.isdisjoint(words):
+            if match := _GGUF_ROW.match(text):
+                self._gguf[match[1]] = _gguf_value(match[2], match[3])
+        if any(number >= vllm + len(_LLAMACPP) for number in numbers):
             self._take_command(text)
+
+    def _take_row(self, row: LogRow, text: str, where: str) -> None:
+        value = row.read(text)
+        if isinstance(value, Figure):
+            if len(self._figures) < MOST_FIGURES:
+                self._figures.append((row.runtime, value))
+        elif value is not None and row.name not in self._facts.setdefault(row.runtime, {}):
+            self._facts[row.runtime][row.name] = value
+            self._sources.setdefault(row.runtime, where)
 
     def _take_command(self, text: str) -> None:
         if (match := _TYPED.search(text)) and len(text) < 16384:

@@ -7,9 +7,9 @@ lines that differ in digits alone hold the same words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from .anchors import DIGITS, FOLD
+from .anchors import DIGITS, FOLD, Index
 
 BLOCK = 1 << 20
 KEPT = 40_000
@@ -29,16 +29,17 @@ Read = Callable[[int], bytes]
 class Scan:
     """One reading of a log. Iterate it once; then ``lines``, ``bytes`` and ``tail`` tell what was read."""
 
-    def __init__(self, read: Read, words: frozenset[bytes]) -> None:
-        """``read(n)`` gives up to n bytes, none at the end."""
+    def __init__(self, read: Read, indexes: Iterable[Index]) -> None:
+        """``read(n)`` gives up to n bytes, none at the end. Lines that one of the indexes knows are handed out."""
         self._read = read
-        self._words = words | {TRACEBACK}
+        self._index = Index.together(indexes)
+        self._words = self._index.words | {TRACEBACK}
         self.lines = 0
         self.bytes = 0
         self.tail: list[bytes] = []
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Number and bytes of every line that holds one of the words, and of the lines below a traceback."""
+        """Number and bytes of every line that some pattern may match, and of the lines below a traceback."""
         seen: set[bytes] = set()
         wanted: dict[bytes, int] = {}
         following = 0
@@ -49,7 +50,7 @@ class Scan:
             if fresh:
                 seen |= fresh
                 if not self._words.isdisjoint(_words_in(b" ".join(fresh))):
-                    wanted |= {line: 0 for line in fresh if not self._words.isdisjoint(_words_in(line))}
+                    wanted |= {line: 0 for line in fresh if self._interests(line)}
                 if len(seen) > KEPT:
                     seen = set(lines)
                     wanted = {line: count for line, count in wanted.items() if line in seen}
@@ -67,6 +68,10 @@ class Scan:
                     yield self.lines + offset + 1, whole[offset]
             self.lines += len(lines) - (not complete)
             self.tail = (self.tail + whole[-TAIL:])[-TAIL:]
+
+    def _interests(self, line: bytes) -> bool:
+        words = _words_in(line)
+        return not self._words.isdisjoint(words) and (TRACEBACK in words or self._index.may_match(set(words)))
 
     def _blocks(self) -> Iterator[tuple[bytes, bool]]:
         """Blocks without their last line break, and whether each ends with a line; a very long line is cut."""

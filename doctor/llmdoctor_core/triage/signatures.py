@@ -15,7 +15,7 @@ from llmdoctor_core import plugins
 from llmdoctor_core.finding import Finding, Outcome
 from llmdoctor_core.text import conditions
 
-from .anchors import anchors
+from .anchors import needles
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,9 +103,9 @@ def parse(text: str) -> SymptomFile:
     file = msgspec.convert(tomllib.loads(text), SymptomFile)
     for signature in file.signature:
         re.compile(signature.pattern)
-        anchors(signature.pattern)
+        needles(signature.pattern)
     for milestone in file.milestone:
-        anchors(milestone.pattern)
+        needles(milestone.pattern)
     return file
 
 

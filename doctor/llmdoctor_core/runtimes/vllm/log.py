@@ -174,8 +174,9 @@ def _items(text: str, separator: re.Pattern[str]) -> dict[str, Any]:
         top.append(depth <= 0 and (not quote or character == quote))
     marks = [match for match in separator.finditer(text) if top[match.start()]]
     found: dict[str, Any] = {}
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
-        raw = text[mark.end() : following.start() if following else len(text)].strip()
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    for mark, end in zip(marks, ends, strict=False):
+        raw = text[mark.end() : end].strip()
         try:
             found[mark[1]] = ast.literal_eval(raw)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
