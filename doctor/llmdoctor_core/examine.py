@@ -30,6 +30,15 @@ class Exit(enum.IntEnum):
     INTERRUPTED = 130
 
 
+class RemedyShown(Struct, frozen=True, kw_only=True):
+    """The cheapest plan for a condition, in words."""
+
+    id: str
+    title: str
+    safety: str
+    steps: tuple[str, ...]
+
+
 class Examination(Struct, frozen=True, kw_only=True):
     """What came of examining one case: the input of every report."""
 
@@ -46,6 +55,8 @@ class Examination(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     told: tuple[str, ...] = ()
     """What a load or a running server said, line by line, for a terminal."""
+    remedies: dict[str, RemedyShown] = {}
+    """What would end a finding, by its code; empty where no report shows it."""
     sweep: tuple[Point, ...] = ()
     """Forecasts over a range, for reports that draw them."""
 

@@ -133,6 +133,31 @@ ON_LAUNCH = (SetArgument, ReplaceArgument, SetVariable, SetContainerOption)
 ON_HOST = (EditFile, Install, MakeDirectory)
 
 
+def described(action: AnyAction) -> str:
+    """An action in words, as the person would do it."""
+    if isinstance(action, SetArgument):
+        was = f" (was {action.before})" if action.before is not None else ""
+        return (
+            f"launch: set {action.name} to {action.value}{was}" if action.value else f"launch: drop {action.name}{was}"
+        )
+    if isinstance(action, ReplaceArgument):
+        words = shlex.join(action.words)
+        return f"launch: replace {action.flag} by {words}" if words else f"launch: drop {action.flag}"
+    if isinstance(action, SetVariable):
+        return f"launch: {action.name}={action.value}" if action.value is not None else f"launch: unset {action.name}"
+    if isinstance(action, SetContainerOption):
+        return f"container: {action.flag}={action.value}"
+    if isinstance(action, EditFile):
+        return f"change {action.path}"
+    if isinstance(action, PostponeAnnotations):
+        return f"{action.path}: put 'from __future__ import annotations' after the docstring"
+    if isinstance(action, Install):
+        return f"{shlex.join(action.argv)}  (was {action.before or 'not installed'})"
+    if isinstance(action, MakeDirectory):
+        return f"mkdir -p {shlex.quote(action.path)}"
+    return f"by hand: {action.text}"
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What one remedy would do about one finding."""
 

@@ -17,9 +17,14 @@ def forecast_with(facts: Facts, **settings: str) -> Forecast | None:
 
 
 def starts(facts: Facts, name: str, value: int | float | str) -> bool:
-    """Whether the launch with that setting is not refused, as far as the forecast tells."""
+    """Whether the launch with that setting is not refused, and its cache holds one request by the middle estimate."""
     forecast = forecast_with(facts, **{name: str(value)})
-    return forecast is not None and forecast.refused is None
+    if forecast is None or forecast.refused is not None:
+        return False
+    cache = forecast.cache
+    if cache is None or cache.blocks is None or cache.blocks_per_request is None:
+        return True
+    return cache.blocks >= cache.blocks_per_request
 
 
 def largest(low: int, high: int, step: int, good: Callable[[int], bool]) -> int | None:

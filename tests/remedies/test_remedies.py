@@ -78,11 +78,18 @@ def test_an_exact_pin_is_installed_and_a_range_is_not() -> None:
 
 
 def test_every_faulty_file_is_mended_once() -> None:
+    found = [("a.py", 3), ("a.py", 9), ("b.py", 1), ("c.py", 1)]
     uses = tuple(
-        AnnotationUse(path=path, line=line, expression="array.array[int]", reason="r", evaluated_by="function annotation",
-                      postponable=path != "c.py")
-        for path, line in (("a.py", 3), ("a.py", 9), ("b.py", 1), ("c.py", 1))
-    )  # fmt: skip
+        AnnotationUse(
+            path=path,
+            line=line,
+            expression="array.array[int]",
+            reason="not subscriptable",
+            evaluated_by="function annotation",
+            postponable=path != "c.py",
+        )
+        for path, line in found
+    )
     case = Case(annotations=ImportAnnotations(uses=uses, scanned=(), python="/p"))
     assert actions("postpone-annotations", case, "PY301") == [
         (PostponeAnnotations(path="a.py", python="/p"), PostponeAnnotations(path="b.py", python="/p"))

@@ -70,6 +70,8 @@ def command(**given: Any) -> int:
         from llmdoctor_core.fleet import joined
 
         examinations.append(joined(cases, policy))
+    if not several and any(name == "json" for name, _ in targets):
+        examinations = [_with_remedies(examination) for examination in examinations]
     if any(name == "html" for name, _ in targets):
         examinations = [_with_sweep(examination) for examination in examinations]
     return _reported(examinations, renderers, given, loaded.packages)
@@ -146,6 +148,22 @@ def _cases(given: dict[str, Any]) -> dict[str, Case]:
             raise InputError(f"--case {pattern}: no such file")
         cases |= {file: options.read_case(file) for file in files}
     return cases
+
+
+def _with_remedies(examination: Examination) -> Examination:
+    from msgspec.structs import replace
+
+    from llmdoctor_core.examine import RemedyShown
+    from llmdoctor_core.plugins import catalogue, remedies
+    from llmdoctor_core.remedy import described, plans
+
+    shown: dict[str, RemedyShown] = {}
+    for plan in plans(examination.findings, examination.case, remedies(), catalogue().checks):
+        steps = tuple(described(action) for action in plan.actions)
+        shown.setdefault(
+            plan.code, RemedyShown(id=plan.remedy, title=plan.title, safety=plan.safety.value, steps=steps)
+        )
+    return replace(examination, remedies=shown)
 
 
 def _with_sweep(examination: Examination) -> Examination:

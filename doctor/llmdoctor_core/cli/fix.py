@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +72,7 @@ def _plans(given: dict[str, Any]) -> list[Plan]:
 def _print_launch(case: Case) -> int:
     from llmdoctor_core.facts import LaunchRequest
     from llmdoctor_core.plugins import catalogue, remedies
-    from llmdoctor_core.remedy import correct, launch_command
+    from llmdoctor_core.remedy import correct, described, launch_command
 
     correction = correct(case, remedies(), catalogue().checks)
     for plan in correction.plans:
@@ -96,40 +95,17 @@ def _show(plans: list[Plan]) -> None:
     for number, plan in enumerate(plans, 1):
         click.echo(f"{number}. {plan.code} {plan.title}  [{plan.safety.value}; costs {plan.cost.value}]")
         for action in plan.actions:
-            click.echo("   " + described(action).replace("\n", "\n   "))
+            click.echo("   " + _shown(action).replace("\n", "\n   "))
         if plan.effect:
             click.echo(f"   then: {plan.effect}")
 
 
-def described(action: AnyAction) -> str:
-    """An action as the person would do it."""
-    from llmdoctor_core import remedy
+def _shown(action: AnyAction) -> str:
+    """An action as the person would do it; a change of a file as a diff."""
     from llmdoctor_core.apply import diff
+    from llmdoctor_core.remedy import EditFile, described
 
-    if isinstance(action, remedy.SetArgument):
-        was = f" (was {action.before})" if action.before is not None else ""
-        return (
-            f"launch: set {action.name} to {action.value}{was}" if action.value else f"launch: drop {action.name}{was}"
-        )
-    if isinstance(action, remedy.ReplaceArgument):
-        return (
-            f"launch: replace {action.flag} by {shlex.join(action.words)}"
-            if action.words
-            else f"launch: drop {action.flag}"
-        )
-    if isinstance(action, remedy.SetVariable):
-        return f"launch: {action.name}={action.value}" if action.value is not None else f"launch: unset {action.name}"
-    if isinstance(action, remedy.SetContainerOption):
-        return f"container: {action.flag}={action.value}"
-    if isinstance(action, remedy.EditFile):
-        return diff(action).rstrip()
-    if isinstance(action, remedy.PostponeAnnotations):
-        return f"{action.path}: put 'from __future__ import annotations' after the docstring"
-    if isinstance(action, remedy.Install):
-        return f"{shlex.join(action.argv)}  (was {action.before or 'not installed'})"
-    if isinstance(action, remedy.MakeDirectory):
-        return f"mkdir -p {shlex.quote(action.path)}"
-    return f"by hand: {action.text}"
+    return diff(action).rstrip() if isinstance(action, EditFile) else described(action)
 
 
 def _apply(plans: list[Plan], given: dict[str, Any]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from llmdoctor_core import __version__
-from llmdoctor_core.examine import Examination, worst
+from llmdoctor_core.examine import Examination, RemedyShown, worst
 from llmdoctor_core.facts import Forecast, Launch, Unavailable
 from llmdoctor_core.finding import Finding
 from llmdoctor_core.text import clean, localized
@@ -39,7 +39,9 @@ def host_document(examination: Examination, view: View) -> dict[str, Any]:
         "runtime": runtime(launch),
         "summary": examination.summary(),
         "exit_code": examination.exit_code,
-        "findings": [finding_document(finding, view) for finding in examination.findings],
+        "findings": [
+            finding_document(finding, view, examination.remedies.get(finding.code)) for finding in examination.findings
+        ],
         "forecast": msgspec.to_builtins(examination.forecast)
         if isinstance(examination.forecast, Forecast)
         else {"unavailable": examination.forecast.reason},
@@ -52,7 +54,7 @@ def runtime(launch: Launch | Unavailable) -> dict[str, Any]:
     return {"name": launch.runtime, "version": launch.version, "assumed": launch.version_assumed}
 
 
-def finding_document(finding: Finding, view: View) -> dict[str, Any]:
+def finding_document(finding: Finding, view: View, remedy: RemedyShown | None = None) -> dict[str, Any]:
     """One finding; ``message`` is always English, translations stand in ``localized``."""
     translated = localized(finding, "ko", view.packages)
     message = clean(finding.message)
@@ -69,7 +71,7 @@ def finding_document(finding: Finding, view: View) -> dict[str, Any]:
             {"fact": item.fact, "value": clean(item.value), "source": item.source} for item in finding.evidence
         ],
         "where": msgspec.to_builtins(finding.where) if finding.where else None,
-        "remedy": {"id": finding.remedy} if finding.remedy else None,
+        "remedy": msgspec.to_builtins(remedy) if remedy else {"id": finding.remedy} if finding.remedy else None,
         "suppressed": finding.suppressed,
     }
 
