@@ -80,7 +80,7 @@ def no_kernels_for_gpu(gpus: Gpus, target: TargetEnvironment, launch: Launch | N
                     "whose list has sm_{number}, or use another GPU",
                     evidence=(
                         seen("architectures", listed(f"sm_{one}" for one in architectures), library),
-                        seen("compute capability", _text(capability), "NVML"),
+                        seen("compute capability", _text(capability), gpus.assumed or "NVML"),
                     ),
                     where=Place(kind="package", name=library),
                     library=library,
@@ -126,7 +126,7 @@ def dtype_unsupported_by_gpu(gpus: Gpus, launch: Launch, model: Model | None) ->
                 "{gpu} (compute capability {capability}) has no bfloat16, the checkpoint's data type: vLLM since "
                 "0.9 falls back to {instead} with a line in the log. float16 can overflow where bfloat16 does not "
                 "(look at the first answers), float32 takes twice the memory",
-                evidence=(*evidence, seen("compute capability", _text(capability), "NVML")),
+                evidence=(*evidence, seen("compute capability", _text(capability), gpus.assumed or "NVML")),
                 where=where,
                 gpu=name,
                 capability=_text(capability),
@@ -136,7 +136,7 @@ def dtype_unsupported_by_gpu(gpus: Gpus, launch: Launch, model: Model | None) ->
             yield fail(
                 "{gpu} has compute capability {capability} and bfloat16 needs 8.0: vLLM refuses to start ('Bfloat16 "
                 "is only supported on GPUs with compute capability of at least 8.0'). Start with --dtype half",
-                evidence=(*evidence, seen("compute capability", _text(capability), "NVML")),
+                evidence=(*evidence, seen("compute capability", _text(capability), gpus.assumed or "NVML")),
                 where=where,
                 gpu=name,
                 capability=_text(capability),
@@ -186,7 +186,7 @@ def quantization_unsupported_by_gpu(gpus: Gpus, launch: Launch, model: Model | N
                 "checkpoint of this model, or a newer GPU",
                 evidence=(
                     seen("quantization", method, "config.json"),
-                    seen("compute capability", _text(capability), "NVML"),
+                    seen("compute capability", _text(capability), gpus.assumed or "NVML"),
                 ),
                 where=argument(launch, "quantization"),
                 version=launch.version,
@@ -203,7 +203,7 @@ def quantization_unsupported_by_gpu(gpus: Gpus, launch: Launch, model: Model | N
                 "better",
                 evidence=(
                     seen("quantization", method, "config.json"),
-                    seen("compute capability", _text(capability), "NVML"),
+                    seen("compute capability", _text(capability), gpus.assumed or "NVML"),
                 ),
                 gpu=name,
                 capability=_text(capability),
@@ -249,7 +249,7 @@ def kv_dtype_or_attention_unsupported_by_gpu(
                     "choice to vLLM: drop --attention-backend and VLLM_ATTENTION_BACKEND",
                     evidence=(
                         seen("attention backend", backend, "arguments"),
-                        seen("compute capability", _text(capability), "NVML"),
+                        seen("compute capability", _text(capability), gpus.assumed or "NVML"),
                     ),
                     where=argument(launch, "attention_backend"),
                     backend=backend,
@@ -264,7 +264,7 @@ def kv_dtype_or_attention_unsupported_by_gpu(
                 "--kv-cache-dtype fp8 (from 8.9) or leave it out",
                 evidence=(
                     seen("KV cache dtype", cache, "arguments"),
-                    seen("compute capability", _text(capability), "NVML"),
+                    seen("compute capability", _text(capability), gpus.assumed or "NVML"),
                 ),
                 where=argument(launch, "kv_cache_dtype"),
                 cache=cache,
@@ -278,7 +278,7 @@ def kv_dtype_or_attention_unsupported_by_gpu(
                 "supported'). Use fp8_e5m2, or leave the KV cache at 16 bit",
                 evidence=(
                     seen("KV cache dtype", cache, "arguments"),
-                    seen("compute capability", _text(capability), "NVML"),
+                    seen("compute capability", _text(capability), gpus.assumed or "NVML"),
                 ),
                 where=argument(launch, "kv_cache_dtype"),
                 cache=cache,

@@ -433,6 +433,8 @@ def transformers_too_old_for_model(
             have=transformers.version,
             python=target.python,
         )
+    elif known is None and have > (release(table("model-types").rows[-1]["since"]) or have):
+        yield skip("transformers {version} is newer than the table of model types", version=transformers.version)
     elif known is None:
         yield warn(
             "model type {kind} is in no release of transformers up to {newest} and config.json names no code of its "

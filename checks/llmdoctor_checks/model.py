@@ -206,12 +206,18 @@ def architecture_unsupported_by_runtime(launch: Launch, model: Model, forecast: 
         seen("architectures", name, model.source.where),
         seen("vLLM", launch.version, "assumed" if launch.version_assumed else "observed"),
     )
+    newest = table("vllm-architectures").title.rpartition(" ")[2].rstrip(")")
+    if not rows and version > (release(newest) or version):
+        yield skip(
+            "vLLM {version} is newer than the table of architectures ({newest})", version=launch.version, newest=newest
+        )
+        return
     if not rows:
         yield warn(
             "no release of vLLM up to {newest} has {architecture} in its registry: vLLM then tries its Transformers "
             "backend, slower and not for every model, or answers 'Model architectures are not supported for now'",
             evidence=evidence,
-            newest=table("vllm-architectures").title.rpartition(" ")[2].rstrip(")"),
+            newest=newest,
             architecture=name,
         )
         return
