@@ -122,7 +122,7 @@ def _identify(client: Client) -> tuple[str, str | None, dict[str, str]]:
     if version.ok and isinstance(said, dict) and isinstance(said.get("version"), str):
         return "vllm", said["version"], {}
     if version.status in (401, 403):
-        raise InputError(f"{client.url}: the server asks for a key (HTTP {version.status}); give --api-key")
+        raise InputError(f"{client.url}: the server asks for a key (HTTP {version.status}): set LLMDOCTOR_API_KEY")
     props = client.get("/props")
     said = props.json()
     if isinstance(said, dict) and "build_info" in said:
