@@ -281,7 +281,7 @@ def _model(reference: str | None, intake: Intake, environ: Mapping[str, str]) ->
     from .models.open import open_model
 
     offline = intake.offline or environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    return open_model(reference, revision=intake.revision, offline=offline)
+    return open_model(reference, revision=intake.revision, offline=offline, environment=environ)
 
 
 def _draft(reference: str | None, intake: Intake, environ: Mapping[str, str]) -> DraftSource | Unavailable:

@@ -17,8 +17,9 @@ from llmdoctor_core.remedy import ON_LAUNCH, Correction, Cost, correct, correcte
 DRAFT = '{"model": "Qwen/Qwen2.5-0.5B-Instruct", "method": "draft_model", "num_speculative_tokens": 3}'
 
 
-def case_of(gpu: str, command: str) -> Case:
-    (case,) = build_cases(Intake(command=tuple(shlex.split(command)), gpu=gpu, offline=True))
+def case_of(gpu: str, command: str, kv_memory: int | None = None) -> Case:
+    intake = Intake(command=tuple(shlex.split(command)), gpu=gpu, offline=True, kv_memory=kv_memory)
+    (case,) = build_cases(intake)
     return case
 
 
@@ -94,7 +95,7 @@ def test_fewer_batched_tokens_are_offered_with_what_they_give_back() -> None:
 
 
 def test_alternatives_are_ranked_by_what_they_cost() -> None:
-    case = case_of("L4x2", "vllm serve Qwen/Qwen3-8B --max-model-len 40960")
+    case = case_of("L4x2", "vllm serve Qwen/Qwen3-8B --max-model-len 16384", kv_memory=3 << 29)
     checks = catalogue().checks
     offered = [p for p in plans(examine(case, checks).findings, case, remedies(), checks) if p.code == "CTX603"]
     costs = [list(Cost).index(plan.cost) for plan in offered]

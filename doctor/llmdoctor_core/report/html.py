@@ -14,7 +14,7 @@ from llmdoctor_core.text import clean, localized
 from llmdoctor_core.units import GIB, gib
 
 from . import View
-from .words import PARTS, cache_rows, subject, verdict
+from .words import PARTS, cache_rows, model_notes, subject, verdict
 
 COLOUR = {
     "weights": "#3b6fb6",
@@ -67,7 +67,8 @@ def _forecast(examination: Examination) -> list[str]:
     parts += [_memory(device) for device in forecast.memory if device.total]
     if forecast.cache:
         parts.append(_cache(forecast.cache))
-    parts += [f'<p class="note">{_text(note)}</p>' for note in forecast.notes]
+    notes = (*forecast.notes, *model_notes(examination))
+    parts += [f'<p class="note">{_text(note)}</p>' for note in notes]
     return [*parts, "</section>"]
 
 

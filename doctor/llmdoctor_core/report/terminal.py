@@ -25,7 +25,7 @@ from llmdoctor_core.text import clean, localized
 from llmdoctor_core.units import gib
 
 from . import View
-from .words import PARTS, cache_rows, subject, verdict
+from .words import PARTS, cache_rows, model_notes, subject, verdict
 
 STYLE = {
     Outcome.FAIL: "bold red",
@@ -74,6 +74,8 @@ def _in_full(console: Console, examination: Examination, view: View) -> None:
     for line in examination.told:
         console.print(Text(clean(line)))
     _forecast(console, examination.forecast)
+    for note in model_notes(examination):
+        console.print(Text(f"  note: {clean(note)}", style="dim"))
     _links(console, examination)
     for finding in _shown(examination, view):
         _finding(console, finding, view)

@@ -35,6 +35,12 @@ def subject(examination: Examination) -> str:
     return clean(text)
 
 
+def model_notes(examination: Examination) -> tuple[str, ...]:
+    """What a reader must know of how the model was read (from the catalogue, not from its own files; ...)."""
+    model = examination.case.model
+    return tuple(f"{model.name}: {note}" for note in model.notes) if isinstance(model, ModelSource) else ()
+
+
 def verdict(examination: Examination) -> tuple[str, Outcome]:
     """The answer in one line, and the outcome whose colour it has."""
     refused = examination.forecast.refused if isinstance(examination.forecast, Forecast) else None
