@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+CARRIERS = 8
+"""How many carriers around one message are taken off."""
 MAX_LINE = 64 << 10
 """Characters of one line that are looked at; a longer line is not a message."""
 
@@ -32,13 +34,15 @@ _PREFIXES = tuple(
         r"\[pod/[^\]]+\] ",
         r"[a-zA-Z0-9][\w.-]{0,60}\s*\| (?=\S)",
         r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.@/-]+(?:\[\d+\])?: ",
-        r"\((?P<tag>[A-Za-z][\w -]*?) pid=\d+(?:, ip=[^)]*)?\) ?",
+        r"\((?P<tag>[A-Za-z][\w =-]*?) pid=\d+(?:, ip=[^)]*)?\) ?",
         r"\[(?P<rank>rank\d+)\]:? ?",
         r"(?P<vllm>INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? "
         r"(?:\[[\w/.<>-]+:\d+\]|[\w/.-]+:\d+\]) ?",
         r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?P<sglang>(?: (?:TP|PP|DP|EP)\d+)*)\] ",
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ - [\w.]+ - (?P<python>[A-Z]+) - (?:\S+:\d+ - )?",
+        r"(?P<glog>[IWEF])\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ [\w./-]+:\d+\] ",
         r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?: UTC| KST)? ",
-        r"\[\d\d/\d\d/\d{4}-[\d:]+\] (?:\[TRT-LLM(?: \|[^\]]*)?\] )?\[(?P<trt>[IWEF])\] ?",
+        r"\[\d\d/\d\d/\d{4}-[\d:]+\] (?:\[TRT-LLM(?: \|[^\]]*)?\] )?(?:\[RANK \d+\] )?\[(?P<trt>[IWEF])\] ?",
         r"\[TensorRT-LLM\]\[(?P<trtcpp>[A-Z]+)\] ?",
         r"\d+\.\d\d\.\d{3}\.\d{3} (?P<llama>[IWED]) ",
         r"[\w.-]+:\d+:\d+ \[\d+\] (?=NCCL )",
@@ -68,14 +72,14 @@ def unwrap(text: str) -> Line:
     if "\r" in text:
         text = text.rstrip("\r").rpartition("\r")[2]
     level = tag = ""
-    for _ in range(5):
+    for _ in range(CARRIERS):
         for prefix in _PREFIXES:
             if match := prefix.match(text):
                 for name, value in match.groupdict().items():
                     if not value:
                         continue
                     if name in ("tag", "rank", "sglang"):
-                        tag = tag or value.strip()
+                        tag = value.strip()  # the innermost is the process itself
                     else:
                         level = _LEVELS.get(value, value)
                 text = text[match.end() :]
