@@ -144,12 +144,10 @@ def _bar(device: DeviceMemory, total: int) -> Text:
 
 def _cache(console: Console, cache: CacheForecast) -> None:
     console.print()
-    table = Table(title=None, box=None, pad_edge=False, show_header=False)
-    table.add_column()
-    table.add_column()
-    for label, value in cache_rows(cache):
-        table.add_row(label, value)
-    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    rows = cache_rows(cache)
+    width = max(len(label) for label, _ in rows)
+    for label, value in rows:
+        console.print(f"  {label:<{width}}  {value}")
     prints = "will print" if cache.certainty == "exact" else "will print, about"
     for line in cache.lines:
         console.print(Text(f"  {prints}: {line}", style="dim"))
