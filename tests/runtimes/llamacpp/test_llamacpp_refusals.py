@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gguf_models import from_config, hollow_model, measured_model
-from llamacpp_launches import forecast
+from llamacpp_launches import forecast, stand_ins
 from llmdoctor_core.facts import ModelFile
 from llmdoctor_core.models import describe
 
@@ -93,3 +93,32 @@ def test_host_memory_that_nobody_sees() -> None:
     plain = forecast(hollow_model("qwen3-8b"), "--cache-ram", "0").host
     assert plain == ()
     assert [found.name for found in forecast(hollow_model("gemma3-4b"), "--swa-full").host] == ["prompt cache"]
+
+
+def test_weights_on_the_cpu_may_be_held_twice() -> None:
+    model = measured_model("smollm2-135m-q4_1")
+    found = {surprise.name: surprise.bytes for surprise in forecast(model).host}
+    assert 0 < found["repacked weights"] < model.weight_bytes
+    assert "repacked weights" not in {surprise.name for surprise in forecast(model, "-nr").host}
+    assert "repacked weights" not in {surprise.name for surprise in forecast(model, gpus=stand_ins(1)).host}
+
+
+def test_build_between_two_sources_is_said() -> None:
+    latent = measured_model("tiny-dsv2-lite-mla")
+    said = "no source between b7780 and b8054 was read"
+    assert any(note.startswith(said) for note in forecast(latent, "-c", "4096", "-np", "1", build="b7900").notes)
+    assert not any(note.startswith("no source") for note in forecast(latent, build="b8430").notes)
+    dense = measured_model("tiny-qwen3-8b")
+    assert not any(
+        note.startswith("no source") for note in forecast(dense, "-c", "4096", "-np", "1", build="b7900").notes
+    )
+
+
+def test_latent_cache_held_values_before_b7780() -> None:
+    """x 1.89 of today: 512 of 576 elements once more as values."""
+    latent = measured_model("tiny-dsv2-lite-mla")
+    old = forecast(latent, "-c", "4096", "-np", "1", build="b7550").cache
+    new = forecast(latent, "-c", "4096", "-np", "1", build="b11434").cache
+    assert old is not None
+    assert new is not None
+    assert old.bytes * 576 == new.bytes * (576 + 512)

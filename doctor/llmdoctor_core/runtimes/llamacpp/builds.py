@@ -61,3 +61,8 @@ def build_of(version: str | None, source: str = "") -> int | None:
     distribution = "xllamacpp" if "xllamacpp" in source else "llama-cpp-python"
     rows = tomllib.loads((DATA / "builds.toml").read_text())["distribution"]
     return next((row["build"] for row in rows if (row["name"], row["version"]) == (distribution, version)), None)
+
+
+def unsettled(build: int, names: tuple[str, ...]) -> tuple[Change, ...]:
+    """Those of the changes of which no source tree was read that would tell whether this very build has them."""
+    return tuple(changes()[name] for name in names if changes()[name].between[0] < build < changes()[name].between[1])

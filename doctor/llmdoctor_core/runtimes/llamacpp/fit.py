@@ -124,8 +124,16 @@ def _layers(
         return Fit(context=context, notes=tuple(notes))
     total = context[0] if context else None
     held = [
-        max((count for count in range(kept.all_layers + 2) if usage(total, count)[0][end] <= targets[0]), default=0)
-        for end in (1, 0)
+        _most(lambda count, end=end: usage(total, count)[0][end] <= targets[0], kept.all_layers + 1) for end in (1, 0)
     ]
     notes.append(f"--fit leaves {held[0]} to {held[1]} of {kept.all_layers + 1} layers on the device")
     return Fit(context=context, gpu_layers=(held[0], held[1]), notes=tuple(notes))
+
+
+def _most(holds: Callable[[int], bool], upper: int) -> int:
+    """The largest count up to ``upper`` that holds, where every smaller one holds too; 0 where none does."""
+    low, high = 0, upper
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low

@@ -1,18 +1,21 @@
-"""Host memory that no line at the start mentions: the prompt cache and the context checkpoints."""
+"""Host memory that no one counts: the prompt cache, context checkpoints, repacked copies of weights."""
 
 from __future__ import annotations
 
-from llmdoctor_core.facts import HostSurprise, Launch
+from llmdoctor_core.facts import HostSurprise, Launch, Model
 
 from . import cache as caches
 from .cache import Types
 from .context import Context
+from .devices import HOST, Split
 from .geometry import Geometry
 
 MIB = 1 << 20
 
 
-def surprises(launch: Launch, kept: Geometry, setting: Context, types: Types) -> tuple[HostSurprise, ...]:
+def surprises(
+    launch: Launch, model: Model, kept: Geometry, setting: Context, types: Types, spread: Split
+) -> tuple[HostSurprise, ...]:
     """Host memory that no line at the start mentions (tools/server/server-context.cpp, server-task.cpp)."""
     found = []
     limit = int(launch.get("cache_ram") or 0)
@@ -39,7 +42,29 @@ def surprises(launch: Launch, kept: Geometry, setting: Context, types: Types) ->
                 why=f"up to {count} checkpoints a slot (--ctx-checkpoints) of {each / MIB:.2f} MiB each in host memory",
             )
         )
+    if copied := repacked_bytes(launch, model, spread):
+        found.append(
+            HostSurprise(
+                name="repacked weights",
+                bytes=copied,
+                why="on processors with AMX or wide dot products the layers on the CPU hold their quantised matrices a "
+                "second time, repacked, about this much; --no-repack (-nr) keeps one copy",
+            )
+        )
     return tuple(found)
+
+
+def repacked_bytes(launch: Launch, model: Model, spread: Split) -> int:
+    """Quantised matrices of layers on the CPU, which CPU builds may copy into a layout of their own."""
+    if launch.get("repack") is False:
+        return 0
+    return sum(
+        group.bytes
+        for group in model.source.gguf_tensors
+        if group.layer is not None
+        and group.dtype not in ("f32", "f16", "bf16")
+        and spread.of_layer[min(group.layer, len(spread.of_layer) - 1)] == HOST
+    )
 
 
 def checkpoint_bytes(launch: Launch, kept: Geometry, setting: Context, types: Types) -> int:

@@ -16,7 +16,7 @@ from llmdoctor_core.facts import (
 )
 
 from . import cache as caches
-from .builds import NEWEST_BUILD, build_of, has
+from .builds import NEWEST_BUILD, build_of, has, unsettled
 from .cache import Types
 from .context import Context, context
 from .devices import Split, split
@@ -39,7 +39,7 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
     refusal = refused(launch, model, kept, setting, types, build)
     runtime = RuntimeId(name="llama.cpp", version=launch.version, assumed=launch.version_assumed)
     identity = ModelId(name=model.name, layers=kept.layers, origin=model.origin)
-    notes = _notes(launch, model, kept, kv_memory)
+    notes = _notes(launch, kept, setting, kv_memory, build)
     if refusal is not None and refusal.code in UNDRAWABLE:
         return Forecast(runtime=runtime, model=identity, cache=None, refused=refusal, notes=notes)
     spread = split(launch, kept.all_layers, gpus)
@@ -60,7 +60,7 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
         cache=_cache(own, seconds, change),
         memory=memory,
         refused=refusal or out_of_memory(memory),
-        host=surprises(launch, kept, setting, types),
+        host=surprises(launch, model, kept, setting, types, spread),
         notes=notes + spread.notes + change.notes + tuple(second.why for second in seconds if second.why),
     )
 
@@ -158,12 +158,36 @@ def _context_lines(drawn: Drawn) -> list[str]:
     return lines + [caches.attention_line(part, setting, place.types, place.build) for part in late]
 
 
-def _notes(launch: Launch, model: Model, kept: Geometry, kv_memory: int | None) -> tuple[str, ...]:
+def _notes(launch: Launch, kept: Geometry, setting: Context, kv_memory: int | None, build: int) -> tuple[str, ...]:
     notes = list(kept.notes)
     if launch.version_assumed:
         notes.append(f"the build of llama.cpp is not known: {launch.version} is assumed, the newest this doctor knows")
+    for change in unsettled(build, _that_matter(launch, kept, setting)):
+        before, after = change.between
+        notes.append(
+            f"no source between b{before} and b{after} was read, and one of them changed this: {change.what} "
+            f"(taken to hold since b{change.since})"
+        )
     if kept.converted:
         notes.append("no GGUF file was read: the caches are those of a file that llama.cpp's converter writes today")
     if kv_memory is not None:
         notes.append("--kv-memory does not apply: llama-server allocates what -c asks for")
+    if launch.get("mmproj"):
+        notes.append("the multimodal projector (--mmproj) adds its weights and a compute buffer: not forecast")
     return tuple(notes)
+
+
+def _that_matter(launch: Launch, kept: Geometry, setting: Context) -> tuple[str, ...]:
+    """Names of the changes on which the figures of this launch depend."""
+    names = ["padding 256", "streams"]
+    if any(cache.window is not None for cache in kept.caches):
+        names.append("window cache")
+    if kept.latent:
+        names.append("keys only for latent")
+    if not launch.given("parallel"):
+        names.append("slots automatic")
+    if setting.chosen:
+        names += ["context from model", "context per sequence"]
+    if launch.given("spec_type"):
+        names += ["rollback rows", "draft follows target"]
+    return tuple(names)

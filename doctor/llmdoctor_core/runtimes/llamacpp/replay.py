@@ -85,6 +85,11 @@ def replay(row: Mapping[str, Any]) -> Replayed:
 
 def model_of(row: Mapping[str, Any]) -> Model:
     """The model that the log's ``print_info`` lines describe. Raises InputError where they do not say enough."""
+    return describe_gguf(source_of(row))
+
+
+def source_of(row: Mapping[str, Any]) -> ModelSource:
+    """What the log's ``print_info`` lines tell of the file. Raises InputError where they do not say enough."""
     where = f"log {row.get('id')}"
     structure, settings = row.get("structure_printed") or {}, row.get("settings") or {}
     name = _ARCHITECTURES.get(str(settings.get("arch")), settings.get("arch"))
@@ -111,9 +116,7 @@ def model_of(row: Mapping[str, Any]) -> Model:
         raise InputError(
             f"{where}: the log does not print feed_forward_length by layer, which tells states from attention"
         )
-    return describe_gguf(
-        ModelSource(name=str(row.get("model")), origin="log", where=where, gguf=keys, weight_format="gguf")
-    )
+    return ModelSource(name=str(row.get("model")), origin="log", where=where, gguf=keys, weight_format="gguf")
 
 
 def _gemma4(
@@ -135,6 +138,13 @@ def _gemma4(
 
 
 def _forecast(row: Mapping[str, Any], model: Model) -> Forecast:
+    version = str(row["version"]) if row.get("version") else None
+    request = LaunchRequest(runtime="llamacpp", argv=("llama-server", *words(row)), version=version)
+    return forecast(resolve(request, model, None), model, None, None, None)
+
+
+def words(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The row's settings as they are typed. Raises InputError where the log does not print the context."""
     settings = row.get("settings") or {}
     where = f"log {row.get('id')}"
     arguments = ["-c", str(_whole(settings, "n_ctx", where)), "-np", str(settings.get("n_seq_max") or 1)]
@@ -146,9 +156,7 @@ def _forecast(row: Mapping[str, Any], model: Model) -> Forecast:
     for part in ((row.get("printed") or {}).get("kv") or ())[:1]:
         for name, flag in (("k_type", "-ctk"), ("v_type", "-ctv")):
             arguments += [flag, part[name]] if part.get(name) else []
-    version = str(row["version"]) if row.get("version") else None
-    request = LaunchRequest(runtime="llamacpp", argv=("llama-server", *arguments), version=version)
-    return forecast(resolve(request, model, None), model, None, None, None)
+    return tuple(arguments)
 
 
 def _whole(values: Mapping[str, Any], key: str, where: str) -> int:
