@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from llmdoctor_core.examine import examine
+from llmdoctor_core.finding import Outcome
+from llmdoctor_core.plugins import catalogue
 from llmdoctor_core.text import LANGUAGES, page
-from llmdoctor_core.triage import triage_lines
+from llmdoctor_core.triage import case_from, triage_lines
 from llmdoctor_core.triage.anchors import COMMON, Index, needles, words_of
 from llmdoctor_core.triage.signatures import Signature, parse, symptoms
 
@@ -177,3 +180,10 @@ def test_healthy_starts_show_nothing(number: int) -> None:
 def test_a_symptom_file_that_is_wrong_is_refused(text: str) -> None:
     with pytest.raises((ValueError, re.error)):
         parse(text)
+
+
+@pytest.mark.parametrize("number", range(len(HEALTHY)))
+def test_the_case_of_a_healthy_start_gives_no_fail(number: int) -> None:
+    examination = examine(case_from(triage_lines(HEALTHY[number].splitlines())), catalogue().checks)
+    failed = [f for f in examination.findings if f.outcome in (Outcome.FAIL, Outcome.ERROR)]
+    assert not failed, [(finding.code, finding.message) for finding in failed]

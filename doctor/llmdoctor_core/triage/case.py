@@ -28,9 +28,14 @@ def case_from(diagnosis: Diagnosis, find_model: FindModel | None = None) -> Case
     )
 
 
+def _untold(what: str) -> Unavailable:
+    """No log can tell it: nothing was tried and failed, so no check may take it for a fault."""
+    return Unavailable(reason=f"{UNTOLD} {what}", permanent=True)
+
+
 def _launch(reading: Reading) -> LaunchRequest | Unavailable:
     if reading.runtime is None:
-        return Unavailable(reason=f"{UNTOLD} which runtime wrote it")
+        return _untold("which runtime wrote it")
     where = reading.sources.get(reading.runtime, "log")
     return LaunchRequest(
         runtime=reading.runtime,
@@ -59,14 +64,14 @@ def _model(reading: Reading, find_model: FindModel | None) -> ModelSource | Unav
         )
     name = reading.model or _named(reading)
     if name is None:
-        return Unavailable(reason=f"{UNTOLD} the model")
+        return _untold("the model")
     if find_model is None:
         from llmdoctor_core.models import catalogue
 
         find_model = catalogue.find
     found = find_model(name) or find_model(name.rstrip("/").rpartition("/")[2])
     if found is None:
-        return Unavailable(reason=f"the log names the model {name}, which is not in the built-in catalogue")
+        return _untold(f"more of the model than its name, {name}, which is not in the built-in catalogue")
     return found
 
 
@@ -74,7 +79,7 @@ def _gpus(reading: Reading) -> Gpus | Unavailable:
     name = reading.facts.get("gpu")
     total = next((figure for figure in reading.figures if figure.name == "gpu_memory_total"), None)
     if name is None and total is None:
-        return Unavailable(reason=f"{UNTOLD} the GPU")
+        return _untold("the GPU")
     capability = reading.facts.get("gpu_compute_capability")
     match = re.fullmatch(r"(\d+)\.(\d+)", capability or "")
     return Gpus(
@@ -107,4 +112,4 @@ def _ranks(reading: Reading) -> int:
 
 def _driver(reading: Reading) -> NvidiaDriver | Unavailable:
     version = reading.facts.get("driver")
-    return NvidiaDriver(version=version) if version else Unavailable(reason=f"{UNTOLD} the driver")
+    return NvidiaDriver(version=version) if version else _untold("the driver")

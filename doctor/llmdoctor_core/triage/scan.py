@@ -20,6 +20,8 @@ FOLLOWED = 400
 LOOKED = 200
 """How often lines that differ in digits alone are handed out."""
 
+FOLD_LINES = FOLD[:10] + b"\n" + FOLD[11:]
+"""The folded alphabet with line breaks left in."""
 TAIL = 60
 """Last lines of the log that are kept."""
 
@@ -49,8 +51,7 @@ class Scan:
             fresh = set(lines) - seen
             if fresh:
                 seen |= fresh
-                if not self._words.isdisjoint(_words_in(b" ".join(fresh))):
-                    wanted |= {line: 0 for line in fresh if self._interests(line)}
+                wanted |= dict.fromkeys(self._interesting(list(fresh)), 0)
                 if len(seen) > KEPT:
                     seen = set(lines)
                     wanted = {line: count for line, count in wanted.items() if line in seen}
@@ -69,9 +70,15 @@ class Scan:
             self.lines += len(lines) - (not complete)
             self.tail = (self.tail + whole[-TAIL:])[-TAIL:]
 
-    def _interests(self, line: bytes) -> bool:
-        words = _words_in(line)
-        return not self._words.isdisjoint(words) and (TRACEBACK in words or self._index.may_match(set(words)))
+    def _interesting(self, fresh: list[bytes]) -> Iterator[bytes]:
+        """Those of the lines that some pattern may match."""
+        together = b"\n".join(fresh)
+        if b"\\n" in together:
+            together = together.replace(b"\\n", b"  ")
+        for line, folded in zip(fresh, together.translate(FOLD_LINES).split(b"\n"), strict=True):
+            words = folded.split()
+            if not self._words.isdisjoint(words) and (TRACEBACK in words or self._index.may_match(set(words))):
+                yield line
 
     def _blocks(self) -> Iterator[tuple[bytes, bool]]:
         """Blocks without their last line break, and whether each ends with a line; a very long line is cut."""
@@ -89,9 +96,3 @@ class Scan:
                     rest = b""
         if rest:
             yield rest, True
-
-
-def _words_in(line: bytes) -> list[bytes]:
-    if b"\\n" in line:
-        line = line.replace(b"\\n", b"  ")
-    return line.translate(FOLD).split()
