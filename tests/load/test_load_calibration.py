@@ -55,8 +55,10 @@ GUESS = Forecast(
 LOADED = Measured(
     runtime="vllm", version="0.32.0", command=("vllm",), until="ready", reached="ready", ending="reached",
     started_at="2026-11-29T12:00:00Z",
-    figures=(Figure(name="activations", value=3 * GIB), Figure(name="activations", value=4 * GIB),
-             Figure(name="graphs", value=GIB), Figure(name="ready_seconds", value=60.0)),
+    figures=(Figure(name="activations", value=4 * GIB), Figure(name="activations", value=5 * GIB),
+             Figure(name="graphs_estimate", value=GIB), Figure(name="graphs", value=3 * GIB),
+             Figure(name="consumed", value=16 * GIB), Figure(name="weights", value=15 * GIB),
+             Figure(name="available_cache", value=51 * GIB), Figure(name="ready_seconds", value=60.0)),
 )  # fmt: skip
 
 
@@ -73,9 +75,10 @@ def forecast_for(pool: int) -> Forecast:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    entry = calibration.entry_of(LOADED, launch(max_num_seqs=256), MODEL, A100)
+    entry = calibration.entry_of(LOADED, launch(max_num_seqs=256), MODEL, A100, GUESS)
     assert entry is not None
-    assert entry.overheads == {"activations": 4 * GIB, "graphs": GIB}  # the rank that takes most decides
+    # of activations the rank that takes most, without the graphs' estimate that is printed within them
+    assert entry.overheads == {"activations": 4 * GIB, "graphs": GIB, "other": GIB, "outside cache": 21 * GIB}
     assert entry.ready_seconds == 60.0
     calibration.add(entry, tmp_path / "state" / "calibration.json")
     return tmp_path / "state" / "calibration.json"
@@ -88,14 +91,14 @@ def applied(store: Path, key: calibration.CalibrationKey) -> Forecast:
 def test_a_measurement_replaces_the_estimates_and_moves_the_cache(store: Path) -> None:
     forecast = applied(store, calibration.key_of(launch(max_num_seqs=256), MODEL, A100))
     (device,) = forecast.memory
-    assert (device.activations, device.graphs, device.cache) == (4 * GIB, GIB, 52 * GIB)
+    assert (device.activations, device.graphs, device.other, device.cache) == (4 * GIB, GIB, GIB, 51 * GIB)
     why = device.certainty["activations"]
     assert isinstance(why, Estimate)
     assert why.why == "measured on this host on 2026-11-29"
     assert forecast.cache is not None
-    assert forecast.cache.blocks == 52
+    assert forecast.cache.blocks == 51
     assert isinstance(forecast.cache.certainty, Estimate)
-    assert forecast.cache.certainty.low < 52 < forecast.cache.certainty.high
+    assert forecast.cache.certainty.low < 51 < forecast.cache.certainty.high
     assert any("measured on this host" in note for note in forecast.notes)
 
 
@@ -118,12 +121,12 @@ def test_another_launch_keeps_its_estimates(store: Path, key: calibration.Calibr
 
 def test_a_load_without_weights_or_that_died_early_teaches_nothing() -> None:
     for measured in (replace(LOADED, weightless=True), replace(LOADED, reached="nothing"), replace(LOADED, figures=())):
-        assert calibration.entry_of(measured, launch(), MODEL, A100) is None
+        assert calibration.entry_of(measured, launch(), MODEL, A100, GUESS) is None
 
 
 def test_the_newest_measurement_of_a_launch_replaces_the_older(store: Path) -> None:
-    later = replace(LOADED, started_at="2026-12-01T00:00:00Z", figures=(Figure(name="graphs", value=2 * GIB),))
-    entry = calibration.entry_of(later, launch(max_num_seqs=256), MODEL, A100)
+    later = replace(LOADED, started_at="2026-12-01T00:00:00Z", figures=(Figure(name="activations", value=2 * GIB),))
+    entry = calibration.entry_of(later, launch(max_num_seqs=256), MODEL, A100, GUESS)
     assert entry is not None
     calibration.add(entry, store)
     assert calibration.read(store).entries == (entry,)
@@ -142,14 +145,14 @@ def test_a_damaged_store_is_an_empty_one(tmp_path: Path, content: bytes) -> None
     file = tmp_path / "calibration.json"
     file.write_bytes(content)
     assert calibration.read(file).entries == ()
-    entry = calibration.entry_of(LOADED, launch(), MODEL, A100)
+    entry = calibration.entry_of(LOADED, launch(), MODEL, A100, GUESS)
     assert entry is not None
     calibration.add(entry, file)
     assert calibration.read(file).entries == (entry,)
 
 
 def test_a_state_directory_that_cannot_be_written_costs_nothing_but_the_memory(tmp_path: Path) -> None:
-    entry = calibration.entry_of(LOADED, launch(), MODEL, A100)
+    entry = calibration.entry_of(LOADED, launch(), MODEL, A100, GUESS)
     assert entry is not None
     (tmp_path / "file").write_text("")
     calibration.add(entry, tmp_path / "file" / "calibration.json")

@@ -25,6 +25,7 @@ from llmdoctor_core.facts import (
 )
 from llmdoctor_core.finding import Outcome
 from llmdoctor_core.load.compare import Row, circumstances, compare, printed
+from llmdoctor_core.load.figures import settled
 from llmdoctor_core.load.findings import findings
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -100,6 +101,21 @@ def test_the_log_is_believed_before_the_endpoints() -> None:
     figures = [Figure(name="max_concurrency", value=3.91, step=0.01, source="GPU KV cache size ..."),
                Figure(name="max_concurrency", value=3.90625, source="/metrics")]  # fmt: skip
     assert row(compare(VLLM, figures), "max_concurrency").verdict == "equal"
+
+
+def test_activations_are_compared_without_the_graphs_that_a_release_prints_within_them() -> None:
+    printed_by_v1 = [gib("activations", 3.5), gib("graphs_estimate", 1.0), gib("graphs", 0.7)]
+    rows = compare(VLLM, settled(printed_by_v1, VLLM))
+    assert row(rows, "activations").verdict == "within"
+    assert row(rows, "graphs_estimate").verdict == "equal"
+    assert row(rows, "graphs").verdict == "not predicted"
+
+
+def test_graphs_that_a_release_takes_outside_the_budget_are_not_held_against_it() -> None:
+    outside = replace(VLLM, memory=tuple(replace(device, graphs=0) for device in VLLM.memory))
+    rows = compare(outside, settled([gib("activations", 2.5), gib("graphs_estimate", 1.0)], outside))
+    assert row(rows, "activations").verdict == "within"
+    assert row(rows, "graphs_estimate").verdict == "not predicted"
 
 
 def test_llamacpp_devices_and_caches_are_summed_by_device() -> None:

@@ -29,12 +29,16 @@ from llmdoctor_core.facts import (
     Unavailable,
 )
 
+from .figures import settled
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
 FORMAT_VERSION = 1
+OUTSIDE_CACHE = "outside cache"
+"""The overhead that is the budget less the cache: what moves vLLM's cache, however its log divides it."""
 KEPT = 500
 """Measurements kept; the oldest go first."""
 SPREAD = 0.05
@@ -69,7 +73,9 @@ def key_of(launch: Launch, model: Model, gpus: Gpus | None, version: str | None 
     )
 
 
-def entry_of(measured: Measured, launch: Launch, model: Model, gpus: Gpus | None) -> CalibrationEntry | None:
+def entry_of(
+    measured: Measured, launch: Launch, model: Model, gpus: Gpus | None, forecast: Forecast
+) -> CalibrationEntry | None:
     """What a load teaches; None where it measured no overhead (it died before, or its release prints none).
 
     A weightless load is none either: nothing was quantised, repacked or run as it will be.
@@ -78,11 +84,13 @@ def entry_of(measured: Measured, launch: Launch, model: Model, gpus: Gpus | None
         return None
     wanted = _table().get(measured.runtime, {}).get("overheads", [])
     overheads: dict[str, int] = {}
-    for figure in measured.figures:
-        name = "activations" if figure.name == "compute" else figure.name
-        if name in wanted:
+    for figure in settled(measured.figures, forecast):
+        name = {"compute": "activations", "graphs_estimate": "graphs"}.get(figure.name, figure.name)
+        if name in wanted and figure.name != "graphs":
             key = name if figure.device is None else f"{name}@{figure.device}"
             overheads[key] = max(overheads.get(key, 0), int(figure.value))
+    if (outside := _outside_cache(measured, forecast)) is not None:
+        overheads[OUTSIDE_CACHE] = outside
     if not overheads:
         return None
     ready = measured.figure("ready_seconds")
@@ -92,6 +100,15 @@ def entry_of(measured: Measured, launch: Launch, model: Model, gpus: Gpus | None
         overheads=overheads,
         ready_seconds=ready.value if ready else None,
     )
+
+
+def _outside_cache(measured: Measured, forecast: Forecast) -> int | None:
+    """Bytes of the budget that the cache did not get, weights included, on the rank that got least."""
+    found = [figure.value for figure in measured.figures if figure.name == "available_cache"]
+    budgets = [device.budget for device in forecast.memory if device.budget is not None]
+    if not found or not budgets or len(budgets) < len(forecast.memory):
+        return None
+    return int(min(budgets) - min(found))
 
 
 def apply(
@@ -138,28 +155,19 @@ def _measured_device(device: DeviceMemory, entry: CalibrationEntry) -> DeviceMem
     """One device with the measured overheads; the cache takes what they leave, within the same budget."""
     certainty = dict(device.certainty)
     values: dict[str, int] = {}
-    moved = slack = 0.0
+    why = f"measured on this host on {entry.measured_at[:10]}"
     for name in ("activations", "graphs", "other"):
         value = _overhead(entry, name, device)
-        before = getattr(device, name)
-        if value is None or certainty.get(name) == "exact":
-            continue
-        values[name] = value
-        spread = value * SPREAD
-        certainty[name] = Estimate(
-            low=value - spread, high=value + spread, why=f"measured on this host on {entry.measured_at[:10]}"
-        )
-        moved += value - (before or 0)
-        slack += spread
-    if not values:
-        return device
-    if device.cache is not None and certainty.get("cache") != "exact":
-        cache = int(device.cache - moved)
-        certainty["cache"] = Estimate(
-            low=cache - slack, high=cache + slack, why=f"overheads measured on this host on {entry.measured_at[:10]}"
-        )
+        if value is not None and certainty.get(name) != "exact":
+            values[name] = value
+            certainty[name] = Estimate(low=value * (1 - SPREAD), high=value * (1 + SPREAD), why=why)
+    outside = entry.overheads.get(OUTSIDE_CACHE)
+    if outside is not None and device.cache is not None and device.budget is not None:
+        cache = device.budget - outside
+        slack = max(outside - (device.weights or 0), 0) * SPREAD
         values["cache"] = cache
-    return replace(device, certainty=certainty, **values)
+        certainty["cache"] = Estimate(low=cache - slack, high=cache + slack, why=f"what is outside of it was {why}")
+    return replace(device, certainty=certainty, **values) if values else device
 
 
 def _overhead(entry: CalibrationEntry, name: str, device: DeviceMemory) -> int | None:

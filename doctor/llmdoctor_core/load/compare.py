@@ -70,7 +70,7 @@ _UNITS: dict[str, Unit] = {
     "blocks": "blocks", "max_concurrency": "ratio", "ready_seconds": "seconds", "first_token_seconds": "seconds",
 }  # fmt: skip
 """Units of the figures that are not bytes."""
-UNCOMPARED = frozenset({"model_train_tokens", "gpu_memory_total", "graphs_estimate", "slots", "max_model_len"})
+UNCOMPARED = frozenset({"model_train_tokens", "gpu_memory_total", "slots", "max_model_len"})
 """Figures of a log that are no answer to a forecast."""
 
 
@@ -100,11 +100,13 @@ def _predictions(forecast: Forecast) -> Iterable[_Predicted]:
 
 
 def _vllm(forecast: Forecast) -> Iterable[_Predicted]:
+    """Of graphs, what the release subtracts before it sizes the cache: its own estimate, not what capturing took."""
     for memory in forecast.memory:
         for name, value, figure in (
             ("weights", memory.weights, "weights"),
             ("activations", memory.activations, "activations"),
-            ("graphs", memory.graphs, "graphs"),
+            ("graphs", memory.graphs or None, "graphs_estimate"),
+            ("other", memory.other, "other"),
             ("cache", memory.cache, "available_cache"),
         ):
             if value is not None:

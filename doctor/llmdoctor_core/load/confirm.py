@@ -31,6 +31,7 @@ from llmdoctor_core.triage import findings as triage_findings
 from . import calibration
 from .command import value_of
 from .compare import Row, circumstances, compare, shown
+from .figures import settled
 from .findings import findings as load_findings
 from .hollow import Part, remote_parts
 from .run import Event, Plan, load
@@ -79,7 +80,8 @@ def confirm(
     measured, launch, forecast = loaded.measured, facts.get(Launch), facts.get(Forecast)
     rows: tuple[Row, ...] = ()
     if isinstance(forecast, Forecast):
-        rows = compare(forecast, measured.figures, circumstances(measured, forecast, launch, facts.get(Gpus)))
+        figures = settled(measured.figures, forecast)
+        rows = compare(forecast, figures, circumstances(measured, forecast, launch, facts.get(Gpus)))
     found = load_findings(measured, rows, facts.get(System), loaded.log)
     if measured.ending in ("died", "timed out", "refused"):
         known = {finding.code for finding in found}
@@ -102,10 +104,10 @@ def _gravity(finding: Finding) -> tuple[int, bool]:
 
 
 def _learn(facts: Facts, measured: Measured, store: Path | None) -> CalibrationEntry | None:
-    launch, model = facts.get(Launch), facts.get(Model)
-    if isinstance(launch, Unavailable) or isinstance(model, Unavailable):
+    launch, model, forecast = facts.get(Launch), facts.get(Model), facts.get(Forecast)
+    if isinstance(launch, Unavailable) or isinstance(model, Unavailable) or isinstance(forecast, Unavailable):
         return None
-    entry = calibration.entry_of(measured, launch, model, facts.optional(Gpus))
+    entry = calibration.entry_of(measured, launch, model, facts.optional(Gpus), forecast)
     if entry is not None:
         calibration.add(entry, store)
     return entry

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from llmdoctor_core.facts import Figure, Stage
+from msgspec.structs import replace
+
+from llmdoctor_core.facts import Figure, Forecast, Stage
 from llmdoctor_core.runtimes.llamacpp.log import Buffer, read_log
-from llmdoctor_core.triage import Reading
+
+if TYPE_CHECKING:
+    from llmdoctor_core.triage import Reading
 
 MIB = 1 << 20
 HUNDREDTH = MIB / 100
@@ -25,6 +30,32 @@ def figures_of_log(runtime: str, lines: Sequence[str], until: Stage, reading: Re
     if runtime != "llamacpp":
         return reading.figures
     return tuple(_planned(lines) if until == "plan" else _allocated(lines))
+
+
+def settled(figures: Sequence[Figure], forecast: Forecast) -> tuple[Figure, ...]:
+    """vLLM's figures in the forecast's terms.
+
+    A release that sizes the cache after an estimate of its graphs prints that estimate within the peak of activations;
+    one since 0.27 prints weights and other memory together. Both are taken apart (gpu_worker.py, vLLM 0.32.0).
+    """
+    if forecast.runtime.name != "vllm":
+        return tuple(figures)
+    by_name = {figure.name: figure for figure in figures}
+    estimate, weights = by_name.get("graphs_estimate"), by_name.get("weights")
+    inside = any(memory.graphs for memory in forecast.memory)
+    found = []
+    for figure in figures:
+        if figure.name == "activations" and inside and estimate is not None:
+            found.append(_less(figure, "activations", estimate))
+        elif figure.name == "consumed":
+            found += [_less(figure, "other", weights)] if weights is not None else []
+        else:
+            found.append(figure)
+    return tuple(found)
+
+
+def _less(figure: Figure, name: str, part: Figure) -> Figure:
+    return replace(figure, name=name, value=figure.value - part.value, step=figure.step + part.step)
 
 
 def _allocated(lines: Iterable[str]) -> Iterable[Figure]:
