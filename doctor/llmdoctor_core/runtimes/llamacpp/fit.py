@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -123,9 +124,11 @@ def _layers(
         notes.append("--fit moves layers or experts to the CPU; how many is not forecast for this model or split")
         return Fit(context=context, notes=tuple(notes))
     total = context[0] if context else None
-    held = [
-        _most(lambda count, end=end: usage(total, count)[0][end] <= targets[0], kept.all_layers + 1) for end in (1, 0)
-    ]
+
+    def fits(count: int, end: int) -> bool:
+        return usage(total, count)[0][end] <= targets[0]
+
+    held = [_most(partial(fits, end=end), kept.all_layers + 1) for end in (1, 0)]
     notes.append(f"--fit leaves {held[0]} to {held[1]} of {kept.all_layers + 1} layers on the device")
     return Fit(context=context, gpu_layers=(held[0], held[1]), notes=tuple(notes))
 
