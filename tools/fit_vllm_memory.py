@@ -2,9 +2,9 @@
 
     python tools/fit_vllm_memory.py LOGS.jsonl
 
-Printed: bytes per logit and the constant of the sampler's peak (least squares), GiB of CUDA graphs per layer, memory beside
-PyTorch's by kind of launch; each with the values in data/memory.toml beside it, and the error when every model in turn is
-left out of the fit. Put new values into data/memory.toml by hand, with their source.
+Printed: bytes per logit and the constant of the sampler's peak (least squares), GiB of CUDA graphs per layer, memory
+beside PyTorch's by kind of launch; each with the values in data/memory.toml beside it, and the error when every model
+in turn is left out of the fit. Put new values into data/memory.toml by hand, with their source.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def activations(rows: list[Row]) -> None:
     now = table("memory.toml")["activation"]
     print(f"activations: {len(rows)} logs, {len(sampled)} with the sampler's peak")
     print(
-        f"   bytes per logit {slope:.2f} (now {now['logit_bytes']}), constant {constant:.2f} GiB (now {now['constant']})"
+        f"   bytes per logit {slope:.2f} (now {now['logit_bytes']}), "
+        f"constant {constant:.2f} GiB (now {now['constant']})"
     )
     errors = []
     for name in sorted({row.model for row in sampled}):
@@ -141,8 +142,11 @@ def graphs(rows: list[Row]) -> None:
         return
     learned = table("memory.toml")["graphs"]
     each = [row.graphs / row.layers * learned["sizes"] / row.sizes for row in known if row.graphs]
-    print(f"graphs: {len(known)} logs; GiB per layer: median {statistics.median(each):.4f} (now {learned['per_layer']}), "
-          f"{min(each):.4f} to {max(each):.4f}")  # fmt: skip
+    middle = statistics.median(each)
+    print(
+        f"graphs: {len(known)} logs; GiB per layer: median {middle:.4f} (now {learned['per_layer']}), "
+        f"{min(each):.4f} to {max(each):.4f}"
+    )
 
 
 def beside(rows: list[Row]) -> None:

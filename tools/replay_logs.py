@@ -2,9 +2,9 @@
 
     python tools/replay_logs.py LOGS.jsonl [--json OUT] [--worst 10]
 
-A row takes part where its model is in the built-in catalogue and its length is known. Two questions are asked of it: with
-the pool that was printed, are bytes per token right (0.1 %)? And with everything predicted from model, GPU and arguments,
-how far are the KV tokens off, and do the stated bounds hold the printed number?
+A row takes part where its model is in the built-in catalogue and its length is known. Two questions are asked of it:
+with the pool that was printed, are bytes per token right (0.1 %)? And with everything predicted from model, GPU and
+arguments, how far are the KV tokens off, and do the stated bounds hold the printed number?
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from llmdoctor_core import models
 from llmdoctor_core.errors import InputError
-from llmdoctor_core.facts import Forecast, Gpu, Gpus, LaunchRequest, Model
+from llmdoctor_core.facts import Forecast, Gpu, Gpus, LaunchRequest, Model, ModelSource
 from llmdoctor_core.gpu_table import gpus_from
 from llmdoctor_core.models import catalogue
 from llmdoctor_core.runtimes import vllm
@@ -47,6 +47,14 @@ ALIASES = {
     "qwen3-embedding-8b": "Qwen/Qwen3-8B",
 }
 """Fine-tunes and successors of the same shape, by their own name."""
+
+
+VALUES = (
+    "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "dtype", "block_size",
+    "mamba_cache_mode", "mamba_ssm_cache_dtype", "num_gpu_blocks_override", "swap_space",
+    "decode_context_parallel_size",
+)  # fmt: skip
+REAL = ("gpu_memory_utilization", "swap_space")
 
 
 class Replay(Struct, frozen=True, kw_only=True):
@@ -141,6 +149,15 @@ def with_prediction(found: Replay, made: Forecast, available: float | None) -> R
 
 
 def model_of(row: dict[str, Any]) -> Model | None:
+    source = source_of(row)
+    try:
+        return None if source is None else models.describe(source)
+    except InputError:
+        return None
+
+
+def source_of(row: dict[str, Any]) -> ModelSource | None:
+    """The row's model from the catalogue, quantised as its name tells; None where the catalogue has nothing like it."""
     source = None
     name = str(row.get("model") or "").lower()
     for start in (name, name.rpartition("/")[2]):
@@ -154,10 +171,12 @@ def model_of(row: dict[str, Any]) -> Model | None:
     quantization = quantization_of(row)
     if quantization is not None and source.config is not None and "quantization_config" not in source.config:
         source = replace(source, config={**source.config, "quantization_config": quantization}, weight_bytes=None)
-    try:
-        return models.describe(source)
-    except InputError:
-        return None
+    return source
+
+
+def compressed(weights: dict[str, Any]) -> dict[str, Any]:
+    group = {"weights": weights, "targets": ["Linear"]}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": ["lm_head"]}
 
 
 def quantization_of(row: dict[str, Any]) -> dict[str, Any] | None:
@@ -165,16 +184,13 @@ def quantization_of(row: dict[str, Any]) -> dict[str, Any] | None:
     name = str(row["model"]).lower()
     if "fp8-dynamic" in name or name.endswith("-fp8") or "w8a8" in name:
         weights = {"num_bits": 8, "type": "float", "strategy": "channel"}
-        return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
-                "ignore": ["lm_head"]}  # fmt: skip
+        return compressed(weights)
     if "nvfp4" in name:
         weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
-        return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
-                "ignore": ["lm_head"]}  # fmt: skip
+        return compressed(weights)
     if "w4a16" in name or "awq" in name:
         weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
-        return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
-                "ignore": ["lm_head"]}  # fmt: skip
+        return compressed(weights)
     return None
 
 
@@ -224,37 +240,42 @@ def words(row: dict[str, Any]) -> list[str]:
     """The row's settings as they are typed."""
     settings = row["settings"]
     found = []
-    for name in (
-        "max_model_len",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "gpu_memory_utilization",
-        "mamba_cache_mode",
-    ):
+    for name in VALUES:
         if settings.get(name) is not None:
-            found += [f"--{name.replace('_', '-')}", str(settings[name])]
+            found += [f"--{name.replace('_', '-')}", f"{settings[name]:g}" if name in REAL else str(settings[name])]
     if settings.get("quantization") == "fp8":
         found += ["--quantization", "fp8"]
     kv = settings.get("kv_cache_dtype")
     if kv and kv != "auto":
         found += ["--kv-cache-dtype", kv]
-    if settings.get("enforce_eager"):
-        found.append("--enforce-eager")
-    caching = settings.get("enable_prefix_caching")
-    if caching is not None:
-        found.append("--enable-prefix-caching" if caching else "--no-enable-prefix-caching")
-    for size, name in (("tp", "tensor"), ("pp", "pipeline")):
+    for name in ("enforce_eager", "language_model_only", "enable_expert_parallel"):
+        if settings.get(name):
+            found.append(f"--{name.replace('_', '-')}")
+    for name in ("enable_prefix_caching", "async_scheduling"):
+        if settings.get(name) is not None:
+            found.append(f"--{'' if settings[name] else 'no-'}{name.replace('_', '-')}")
+    for size, name in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "data")):
         if (row.get(size) or 1) > 1:
             found += [f"--{name}-parallel-size", str(row[size])]
-    if settings.get("language_model_only"):
-        found.append("--language-model-only")
-    speculative = settings.get("speculative_config")
-    if isinstance(speculative, str):  # as vLLM prints it
-        printed = re.search(r"method='(\w+)'.*num_spec_tokens=(\d+)", speculative)
-        speculative = printed and {"method": printed[1], "num_speculative_tokens": int(printed[2])}
-    if isinstance(speculative, dict):
+    if settings.get("limit_mm_per_prompt"):
+        found += ["--limit-mm-per-prompt", json.dumps(settings["limit_mm_per_prompt"])]
+    speculative = speculation_of(row)
+    if speculative is not None:
         found += ["--speculative-config", json.dumps(speculative)]
     return found
+
+
+def speculation_of(row: dict[str, Any]) -> dict[str, Any] | None:
+    """The row's speculation as the JSON that is typed for it; None where there is none or the log does not tell it."""
+    speculative = row["settings"].get("speculative_config")
+    if isinstance(speculative, str):  # as vLLM prints it
+        printed = re.search(r"method='(\w+)', model='([^']*)', num_spec_tokens=(\d+)", speculative)
+        if printed is None:
+            return None
+        speculative = {"method": printed[1], "num_speculative_tokens": int(printed[3])}
+        if printed[2] != row["model"]:
+            speculative["model"] = printed[2]
+    return speculative if isinstance(speculative, dict) else None
 
 
 def report(replays: list[Replay], left_out: collections.Counter[str], worst: int, *, everything: bool) -> None:
@@ -266,7 +287,8 @@ def report(replays: list[Replay], left_out: collections.Counter[str], worst: int
     for row in pooled:
         if row not in good:
             print(
-                f"   {row.id} {row.version} {row.model}: printed {row.printed:,}, ours {row.with_pool:,} ({row.pool_error:+.2%})"
+                f"   {row.id} {row.version} {row.model}: printed {row.printed:,}, "
+                f"ours {row.with_pool:,} ({row.pool_error:+.2%})"
             )
     predicted = [row for row in replays if row.error is not None]
     by_version = collections.defaultdict(list)

@@ -32,7 +32,8 @@ FILLED: dict[str, dict[str, Any]] = {
     "MiniMaxAI--MiniMax-M2.5": {"scoring_func": "sigmoid", "rotary_dim": 64, "use_qk_norm": True},
     "XiaomiMiMo--MiMo-V2-Flash": {
         "layernorm_epsilon": 1e-5, "hidden_act": "silu", "attention_bias": False, "norm_topk_prob": True,
-        "n_group": 1, "topk_group": 1, "tie_word_embeddings": False, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+        "n_group": 1, "topk_group": 1, "tie_word_embeddings": False, "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
     },
     "XiaomiMiMo--MiMo-7B-Base": {"model_type": "qwen2"},
     "Qwen--Qwen3.5-9B": {"text_config": {"mamba_ssm_dtype": "float32"}},
@@ -53,12 +54,14 @@ FILLED: dict[str, dict[str, Any]] = {
     "ibm-granite--granite-4.0-h-tiny": {"max_position_embeddings": 131072},
     "nvidia--Qwen3.6-27B-NVFP4": {
         "quantization_config": {
-            "quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16, "ignore": [],
+            "quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16,
+            "ignore": [],
         },
     },
 }  # fmt: skip
-"""Keys that the fact files leave out and vLLM's code asks for; apart from Granite's length and Qwen3.5's state dtype none
-changes what a cache keeps. MiMo's own configuration class, a Qwen2Config by another name, comes with the checkpoint."""
+"""Keys that the fact files leave out and vLLM's code asks for; apart from Granite's length and Qwen3.5's state dtype
+none changes what a cache keeps. MiMo's own configuration class, a Qwen2Config by another name, comes with the
+checkpoint."""
 
 
 def filled(name: str, config: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
     python keep.py CASES.jsonl ANSWERS.jsonl tests/data/vllm/oracle-0.33.0.jsonl
 
-A line is {"model", "setting", "usage", "gpu", "args", "plans"}; a plan is [blocks, bytes of a block, blocks of a request,
-tokens, concurrency as printed, length], or {"refused": the numbers in vLLM's words}. Cases that vLLM could not answer here
-are kept with the reason instead of plans.
+A line is {"model", "setting", "usage", "gpu", "args", "plans"}; a plan is [blocks, bytes of a block, blocks of a
+request, tokens, concurrency as printed, length], or {"refused": the numbers in vLLM's words}. Cases that vLLM could not
+answer here are kept with the reason instead of plans.
 """
 
 from __future__ import annotations

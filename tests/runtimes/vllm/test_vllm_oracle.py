@@ -9,7 +9,6 @@ import importlib.util
 import json
 import re
 from functools import lru_cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 

@@ -112,7 +112,15 @@ def _smallest(text: Keys) -> tuple[str | None, float]:
         value = _tokens(text.values.get(name, filled))
         if value is not None and value < length:
             key, length = name, value
+    if key in _renamed(text):
+        key = "max_position_embeddings"
     return key, length
+
+
+def _renamed(text: Keys) -> list[str]:
+    """Keys that transformers also answers as ``max_position_embeddings``, vLLM's first."""
+    kind = str(text.values.get("model_type", ""))
+    return [row["key"] for row in table("length.toml")["renamed"] if kind in row["model_types"]]
 
 
 def _tokenizer_limit(model: Model, text: Keys, models: str) -> float:
