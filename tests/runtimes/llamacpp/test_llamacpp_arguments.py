@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gguf_models import measured_model
+from llamacpp_launches import TWO
 from llmdoctor_core import runtimes
 from llmdoctor_core.facts import ArgumentProblem, Launch, LaunchRequest
 from llmdoctor_core.runtimes.llamacpp import arguments
@@ -106,6 +110,8 @@ def test_between_two_trees_nothing_is_claimed() -> None:
         (("-c", "32k"), "ignored", "read as 32:"),
         (("-c", "99999999999"), "invalid", "32 bits"),
         (("-np", "0"), "invalid", "n_parallel"),
+        (("-c", "-5"), "invalid", "GGML_ASSERT"),
+        (("-b", "0"), "invalid", "GGML_ASSERT"),
         (("-ctk", "q3_k"), "invalid", "Unsupported cache type: q3_k"),
         (("-fa", "maybe"), "invalid", "on, off or auto"),
         (("-sm", "columns"), "invalid", "none, layer, row, tensor"),
@@ -173,3 +179,23 @@ def test_draft_reference() -> None:
 def test_no_spelling_belongs_to_two_arguments() -> None:
     spellings = [name for row in arguments.rows() for name in (*row.names, *row.negative)]
     assert len(spellings) == len(set(spellings))
+
+
+WORDS = st.one_of(
+    st.sampled_from(sorted(arguments.words())),
+    st.sampled_from(["0", "-1", "4096", "1e9", "99999999999", "q8_0", "off", "auto", "3,1", "none", "=", "-c=1", ""]),
+    st.text(max_size=8),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(WORDS, max_size=12), st.sampled_from(["b6630", "b7800", "b10434", "b11549", None]))
+def test_nothing_that_can_be_typed_raises(words: list[str], build: str | None) -> None:
+    model = measured_model("tiny-gemma3-4b")
+    request = LaunchRequest(runtime="llamacpp", argv=("llama-server", *words), version=build)
+    launch = RUNTIME.resolve(request, model, TWO)
+    RUNTIME.model_reference(request.argv)
+    RUNTIME.draft_reference(request.argv)
+    assert launch.command[:1] == ("llama-server",)
+    made = RUNTIME.forecast(launch, model, TWO, None, None)
+    assert made.cache is not None or made.refused is not None

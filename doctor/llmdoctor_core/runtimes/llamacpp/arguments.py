@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +32,9 @@ _REAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _CUMULATIVE = {"spec_type", "override_tensor", "lora", "control_vector", "override_kv"}
 _ON_OFF_AUTO = {"flash_attn", "fit"}
 _CACHE_TYPES = {"cache_type_k", "cache_type_v", "spec_draft_type_k", "spec_draft_type_v"}
+
+_LEAST = {"ctx_size": 0, "batch_size": 1, "ubatch_size": 0, "kv_unified_per_slot": 0}
+"""Sizes in tokens that the server casts to unsigned: a smaller one aborts it (-c -5: exit status 134)."""
 
 Span = tuple[int | None, int | None]
 
@@ -295,6 +298,9 @@ class _Reader:
         if row.name == "parallel" and value == 0:
             self._problem("invalid", flag, "invalid value for n_parallel: 0 slots cannot serve")
             value = None
+        if row.name in _LEAST and isinstance(value, int) and value < _LEAST[row.name]:
+            self._problem("invalid", flag, f"{value} ends the start with a failed GGML_ASSERT")
+            value = None
         if value is not None:
             self._set(row, value, flag, origin)
 
@@ -337,8 +343,3 @@ class _Reader:
 
     def _problem(self, kind: Any, flag: str, detail: str, **more: str | None) -> None:
         self.problems.append(ArgumentProblem(kind=kind, flag=flag, detail=detail, **more))
-
-
-def names_of(build: int) -> Iterator[str]:
-    """Every spelling that the build takes."""
-    return (name for name, word in words().items() if alive(word.span, build))

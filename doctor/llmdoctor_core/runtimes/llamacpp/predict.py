@@ -26,6 +26,8 @@ from .host import surprises
 from .placement import Drawn, Placement, second_contexts, together
 from .refusals import out_of_memory, refused
 
+LIBRARY_LINES = 4
+"""The verbosity (-lv) from which newer builds print the library's lines."""
 UNDRAWABLE = ("GGUF508", "MODEL513", "GGUF503")
 """Refusals after which there is no cache to forecast."""
 
@@ -170,6 +172,10 @@ def _notes(launch: Launch, kept: Geometry, setting: Context, kv_memory: int | No
         )
     if kept.converted:
         notes.append("no GGUF file was read: the caches are those of a file that llama.cpp's converter writes today")
+    if has(build, "quiet") and not int(launch.get("verbosity") or 0) >= LIBRARY_LINES:
+        notes.append(
+            "the lines of caches and buffers are hidden at the default verbosity: start with -lv 4 to see them"
+        )
     if kv_memory is not None:
         notes.append("--kv-memory does not apply: llama-server allocates what -c asks for")
     if launch.get("mmproj"):
