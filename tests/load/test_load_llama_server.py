@@ -27,7 +27,7 @@ from llmdoctor_core.load.process import Process, free_port
 from llmdoctor_core.load.run import Plan
 from llmdoctor_core.load.server import findings, read_server
 from llmdoctor_core.models.gguf import read_gguf
-from load.real_servers import gemma3_270m, llama_server, smollm2
+from load.real_servers import gemma3_270m, llama_server, second_llama_server, smollm2
 
 SERVER = llama_server()
 pytestmark = [
@@ -74,12 +74,23 @@ def _tag(process: psutil.Process) -> str | None:
 
 
 def run(
-    place: dict[str, str], model: Path, words: str, tmp_path: Path, *, until: str = "ready", weightless: bool = False
+    place: dict[str, str],
+    model: Path,
+    words: str,
+    tmp_path: Path,
+    *,
+    until: str = "ready",
+    weightless: bool = False,
+    server: tuple[str, ...] | None = None,
+    build: str = "b10434",
 ) -> Confirmation:
     assert SERVER is not None
-    argv = (SERVER, "-m", str(model), "-t", "1", *words.split())
+    arguments = ("-m", str(model), "-t", "1", *words.split())
+    argv = (*(server or (SERVER,)), *arguments)
     case = Case(
-        launch=LaunchRequest(runtime="llamacpp", argv=argv, version="b10434", version_source="test"),
+        launch=LaunchRequest(
+            runtime="llamacpp", argv=("llama-server", *arguments), version=build, version_source="test"
+        ),
         model=read_gguf(model),
         gpus=Gpus(devices=()),
         system=System(kernel="", cpu_flags=_cpu_flags()),
@@ -189,6 +200,24 @@ def test_real_files_answer_or_the_cpu_is_named(
         return
     assert confirmation.findings[0].code == "HOST109"
     assert any(item.fact == "CPU" and "without" in item.value for item in confirmation.findings[0].evidence)
+
+
+@pytest.mark.parametrize("weightless", [False, True], ids=["real", "hollow"])
+@pytest.mark.parametrize("name", [*REAL, "qwen3-8b", "gemma3-4b", "qwen35-9b", "dsv2-lite-mla"])
+def test_a_second_build_prints_as_predicted_and_answers(
+    name: str, weightless: bool, real: dict[str, Path | None], place: dict[str, str], tmp_path: Path
+) -> None:
+    server = second_llama_server()
+    if server is None:
+        pytest.skip("no xllamacpp in LLMDOCTOR_SLOW/llama (tests/slow_requirements)")
+    model = model_of(real, name) if name in REAL else tiny_file(name)
+    until = "ready" if weightless else "first-token"
+    confirmation = run(
+        place, model, "-c 4096 -np 2", tmp_path, until=until, weightless=weightless, server=server, build="b11549"
+    )
+    assert confirmation.measured.reached == until, confirmation.measured.tail
+    assert confirmation.findings == ()
+    assert_as_predicted(confirmation)
 
 
 def test_a_hollow_file_takes_its_header_on_disk(real: dict[str, Path | None], tmp_path: Path) -> None:
