@@ -506,3 +506,42 @@ def test_engine() -> None:
     assert launch(version="0.10.2")["engine"] == "V1"
     assert launch(version="0.10.2", environment={"VLLM_USE_V1": "0"})["engine"] == "V0"
     assert launch(version="0.12.0", environment={"VLLM_USE_V1": "0"})["engine"] == "V1"
+
+
+# ------------------------------------------------------------------ what vLLM itself answered
+
+
+ORACLE = json.loads((TESTS / "data/vllm/defaults-oracle.json").read_text())
+ORACLE_VERSIONS = sorted({row[0] for row in ORACLE["rows"]})
+
+
+def words_of(settings_given: dict[str, Any]) -> str:
+    """Engine arguments as a person would type them."""
+    words = []
+    for name, value in settings_given.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag if value else "--no-" + flag[2:])
+        else:
+            words += [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
+    return shlex.join(words)
+
+
+@pytest.mark.parametrize("version", ORACLE_VERSIONS)
+def test_defaults_equal_what_vllm_itself_resolved(version: str) -> None:
+    """Seventeen settings of every launch: models x GPUs x arguments, answered by that release's own VllmConfig."""
+    differ = []
+    for _, device, entrypoint, name, given_settings, answer in (row for row in ORACLE["rows"] if row[0] == version):
+        found = launch(words_of(given_settings), version=version, entrypoint=entrypoint, of=name, on=device)
+        for field, value in zip(ORACLE["fields"], answer, strict=True):
+            ours: Any = found.get(field)
+            if field == "graphs":
+                ours = [len(found["cudagraph_capture_sizes"]), sum(found["cudagraph_capture_sizes"])]
+            elif field == "speculative":
+                config = found["speculative_config"]
+                ours = config and [config["method"], config["num_speculative_tokens"]]
+            if field == "kv_cache_dtype" and (value, ours) == ("auto", "fp8_ds_mla"):
+                continue  # DeepSeek V4: the configuration keeps auto, its attention layers take fp8_ds_mla
+            if ours != value:
+                differ.append((device, entrypoint, name, given_settings, field, value, ours))
+    assert differ == []
