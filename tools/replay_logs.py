@@ -182,6 +182,8 @@ def compressed(weights: dict[str, Any]) -> dict[str, Any]:
 def quantization_of(row: dict[str, Any]) -> dict[str, Any] | None:
     """The quantisation that a fine-tune's name tells, as a checkpoint would."""
     name = str(row["model"]).lower()
+    if row["settings"].get("quantization") == "fp8" and "fp8" in name:
+        return {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
     if "fp8-dynamic" in name or name.endswith("-fp8") or "w8a8" in name:
         weights = {"num_bits": 8, "type": "float", "strategy": "channel"}
         return compressed(weights)

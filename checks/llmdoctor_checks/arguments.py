@@ -5,11 +5,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from msgspec.structs import replace
 from packaging.version import Version
 
 from llmdoctor_core.check import check
-from llmdoctor_core.facts import Environment, Forecast, Launch, LaunchRequest, Model, Place, TargetEnvironment
-from llmdoctor_core.finding import Finding, fail, seen, warn
+from llmdoctor_core.facts import (
+    Environment,
+    Forecast,
+    Launch,
+    LaunchRequest,
+    Model,
+    Place,
+    TargetEnvironment,
+)
+from llmdoctor_core.finding import Finding, Outcome, fail, seen, warn
 
 from .launches import argument, flag, refusal, release
 from .tables import table
@@ -65,6 +74,9 @@ def argument_unknown(launch: Launch) -> Iterator[Finding]:
 @check("ARG902", "argument-removed", runtimes={"vllm", "llamacpp"}, remedy="speculative-config")
 def argument_removed(launch: Launch) -> Iterator[Finding]:
     """An argument was removed or renamed in the server's version."""
+    # The newest release stands in where none was observed: an older one may still take the argument.
+    outcome = Outcome.WARN if launch.version_assumed else Outcome.FAIL
+    version = f"{launch.version}, assumed" if launch.version_assumed else launch.version
     for problem in launch.problems:
         if problem.kind not in ("removed", "renamed"):
             continue
@@ -74,7 +86,7 @@ def argument_removed(launch: Launch) -> Iterator[Finding]:
         )
         place = Place(kind="argument", name=problem.flag)
         if problem.replacement:
-            yield fail(
+            found = fail(
                 "{flag} is gone from {runtime} since {since} (this is {version}): {detail}. Write {replacement} "
                 "instead",
                 evidence=evidence,
@@ -82,21 +94,22 @@ def argument_removed(launch: Launch) -> Iterator[Finding]:
                 flag=problem.flag,
                 runtime=_name(launch),
                 since=problem.since or "-",
-                version=launch.version,
+                version=version,
                 detail=problem.detail,
                 replacement=problem.replacement,
             )
         else:
-            yield fail(
+            found = fail(
                 "{flag} is gone from {runtime} since {since} (this is {version}): {detail}. Take it out",
                 evidence=evidence,
                 where=place,
                 flag=problem.flag,
                 runtime=_name(launch),
                 since=problem.since or "-",
-                version=launch.version,
+                version=version,
                 detail=problem.detail,
             )
+        yield replace(found, outcome=outcome)
 
 
 @check("ARG903", "arguments-contradict", runtimes={"vllm", "llamacpp"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
 from packaging.version import Version
 
 from llmdoctor_core.check import check
@@ -24,7 +25,7 @@ from llmdoctor_core.facts import (
     TargetEnvironment,
     Unavailable,
 )
-from llmdoctor_core.finding import Finding, fail, seen, skip, warn
+from llmdoctor_core.finding import Finding, Outcome, fail, seen, skip, warn
 from llmdoctor_core.units import GIB, gib
 
 from .context import length_that_fits, pool_needed_for_one
@@ -245,6 +246,7 @@ def state_blocks_below_max_num_seqs(launch: Launch, model: Model, forecast: Fore
     if (
         not hybrid
         or not isinstance(sequences, int)
+        or "FULL" not in str(launch.get("cudagraph_mode", "FULL"))
         or launch.get("enforce_eager")
         or (version and version < Version("0.18"))
     ):
@@ -261,7 +263,7 @@ def state_blocks_below_max_num_seqs(launch: Launch, model: Model, forecast: Fore
     )
     where = argument(launch, "max_num_seqs") or Place(kind="argument", name=flag(launch, "max_num_seqs"))
     if refusal(forecast, "MEM805") or high < sequences:
-        yield fail(
+        found = fail(
             "every running sequence takes one state block, {flag} is {sequences} and there will be about {blocks} "
             "blocks: vLLM since 0.20 refuses ('max_num_seqs exceeds available Mamba cache blocks') after loading "
             "the weights, 0.18 and 0.19 capture fewer graphs. Set {flag} {fitting}",
@@ -272,6 +274,9 @@ def state_blocks_below_max_num_seqs(launch: Launch, model: Model, forecast: Fore
             blocks=cache.blocks,
             fitting=max(int(low), 1),
         )
+        # A build that names no release (0.1.dev1+g...) may be older than the refusal.
+        refuses = not launch.untagged and (version is None or version >= Version("0.20"))
+        yield found if refuses else replace(found, outcome=Outcome.WARN)
     elif low < sequences:
         yield warn(
             "every running sequence takes one state block, {flag} is {sequences} and there will be {low:.0f} to "

@@ -81,6 +81,8 @@ class Launch(Fact, frozen=True, kw_only=True):
     version: str
     version_assumed: bool
     """True where no version was observed and the newest known one stands in."""
+    untagged: bool = False
+    """True where the version observed names no release (``0.1.dev1+g4d2a68d64``): when the build was cut is unknown."""
     entrypoint: Literal["serve", "llm"]
     model: str | None
     arguments: dict[str, Argument]

@@ -50,6 +50,7 @@ def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> L
         runtime="vllm",
         version=version,
         version_assumed=assumed,
+        untagged=assumed and request.version is not None,
         entrypoint=request.entrypoint,
         model=request.model or (named if isinstance(named, str) else None),
         arguments=resolver.found,

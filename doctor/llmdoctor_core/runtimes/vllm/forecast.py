@@ -249,10 +249,11 @@ def _weights_refusal(launch: Launch, devices: tuple[DeviceMemory, ...], kv_memor
 
 
 def _state_refusal(launch: Launch, layout: specs.Layout, plan: Plan, exact: bool) -> Refusal | None:
-    """MEM805: capturing graphs needs a state block for every sequence (since 0.20)."""
+    """MEM805: capturing full graphs needs a state block for every sequence (since 0.20; config/compilation.py)."""
     states = any(spec.kind == "state" for stage in layout.stages for spec in stage)
     sequences = launch.get("max_num_seqs")
-    if not states or not exact or launch.get("enforce_eager") or release(launch.version) < (0, 20):
+    full = "FULL" in str(launch.get("cudagraph_mode"))
+    if not states or not exact or not full or launch.untagged or release(launch.version) < (0, 20):
         return None
     if not isinstance(sequences, int) or plan.blocks >= sequences:
         return None
