@@ -94,7 +94,7 @@ def test_killed_by_a_signal_is_said_so(place: dict[str, str]) -> None:
 
 
 def test_hangs_without_a_word(place: dict[str, str]) -> None:
-    loaded = run(place, "silent", timeout=2)
+    loaded = run(place, "silent", timeout=1)
     (stalled,) = findings(loaded.measured, (), NOT_SEEN)
     assert stalled.code == "LOAD002"
     assert "in the phase configuration" in stalled.message
@@ -102,15 +102,16 @@ def test_hangs_without_a_word(place: dict[str, str]) -> None:
 
 
 def test_a_stall_names_its_phase_and_what_is_usually_behind_it(place: dict[str, str]) -> None:
-    loaded = run(place, "hangs-in-communication", timeout=3)
+    loaded = run(place, "hangs-in-communication", timeout=4)
     (stalled,) = findings(loaded.measured, (), NOT_SEEN)
     assert "in the phase communication" in stalled.message
     assert "NCCL_DEBUG=INFO" in stalled.message
     assert "distributed_init_method" in stalled.message
 
 
+@pytest.mark.slow
 def test_a_first_request_without_answer_is_a_stall_of_the_first_token(place: dict[str, str]) -> None:
-    loaded = run(place, "mute", until="first-token", timeout=4)
+    loaded = run(place, "mute", until="first-token", timeout=6)
     assert loaded.measured.ending == "timed out"
     assert loaded.measured.phases[-1].name == "first token"
     assert codes(loaded) == ["LOAD002"]
