@@ -65,7 +65,7 @@ _HEADER = (
     r"(?P<quote>['\"])?(?:(?:bearer|basic|token|digest|negotiate)\s+)?(?P<value>(?(quote)[^'\"\r\n]+|[^\s,;'\"]+))"
 )
 _COOKIE = r"(?i)\b(?:set-)?cookie['\"]?\s*[:=]\s*['\"]?(?P<value>[^'\"\r\n]+)"
-_URL_CREDENTIAL = rf"(?i)\b[a-z][a-z0-9+.-]*://{_ALREADY}(?P<value>[^\s/?#'\"<>]+)@"
+_URL_CREDENTIAL = rf"(?i)\b[a-z][a-z0-9+.-]{{0,30}}://{_ALREADY}(?P<value>[^\s/?#'\"<>]+)@"
 _URL_SECRET = (
     rf"(?i)[?&;](?:access_?token|token|auth|sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|"
     rf"x-goog-signature|key|api_?key|password|secret|code)={_ALREADY}(?P<value>[^\s&#'\";,)\]}}<>]+)"
@@ -133,13 +133,14 @@ _NO_VALUE = _words(
     "none null true false undefined nil set unset str string int required optional bearer basic token digest negotiate "
     "is was not has and or for of to in the a an be must may invalid missing expired"
 )
-_ASSIGNED = re.compile(
-    rf"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)(?P<link>['\"]?\s*(?:=|:)\s*|\s+(?=\S))"
-    rf"{_ALREADY}(?P<value>'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[^\s'\",;&)\]}}<>]+)"
+# A name begins where its run of characters does, and its value is looked at only where the name is a secret's: a
+# search from every letter, or for the value of every name, takes hours on one long line.
+_ASSIGNED = re.compile(r"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]+)(?P<link>['\"]?\s*(?:=|:)\s*|\s+(?=\S))")
+_ASSIGNED_VALUE = re.compile(
+    rf"{_ALREADY}(?:'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[^\s'\",;&)\]}}<>]+)"
 )
-_FLAG = re.compile(
-    rf"(?<![\w-])--?(?P<name>[a-z][a-z0-9_-]*)(?:=|\s+){_ALREADY}(?P<value>'[^'\n]*'|\"[^\"\n]*\"|(?!-)[^\s'\",;<>]+)"
-)
+_FLAG = re.compile(r"(?<![\w-])--?(?P<name>[a-z][a-z0-9_-]*)(?P<link>=|\s+)")
+_FLAG_VALUE = re.compile(rf"{_ALREADY}(?:'[^'\n]*'|\"[^\"\n]*\"|(?!-)[^\s'\",;<>]+)")
 _QUAD = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.-]*\.\d)(?!\w)")
 _VERSION_BEFORE = re.compile(
     r"(?i)(?:[=<>~!]=|[vV@]|version['\"]?\s*(?:[:=(]|is)?\s*['\"]?|versions?\s+(?:of\s+)?\S{0,30}\s?|\.so\.|release\s|"
@@ -170,19 +171,23 @@ def secret_name(name: str) -> bool:
 
 
 def _assigned(text: str) -> Iterable[tuple[int, int]]:
-    for pattern in (_ASSIGNED, _FLAG):
+    for names, values in ((_ASSIGNED, _ASSIGNED_VALUE), (_FLAG, _FLAG_VALUE)):
         position = 0
-        while match := pattern.search(text, position):
+        while match := names.search(text, position):
             # the value of one name may be the name of the next: go on right behind the name
             position = match.end("name")
-            name, value = match["name"], match["value"].strip("'\"")
-            spaced = pattern is _ASSIGNED and not match["link"].strip(" \t'\"")
-            if spaced or not value or value.lower() in _NO_VALUE or set(value) <= {"*", "x", "X", "."}:
+            name = match["name"]
+            spaced = names is _ASSIGNED and not match["link"].strip(" \t'\"")
+            found = values.match(text, match.end()) if not spaced and secret_name(name) else None
+            if found is None:
                 continue
-            if secret_name(name) and not (name.lower().endswith("token") and _small_number(value)):
-                start = match.start("value") + (match["value"][0] in "'\"")
+            value = found[0].strip("'\"")
+            if not value or value.lower() in _NO_VALUE or set(value) <= {"*", "x", "X", "."}:
+                continue
+            if not (name.lower().endswith("token") and _small_number(value)):
+                start = found.start() + (found[0][0] in "'\"")
                 yield start, start + len(value)
-                position = match.end("value")
+                position = found.end()
 
 
 def _small_number(value: str) -> bool:
