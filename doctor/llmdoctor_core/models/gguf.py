@@ -39,6 +39,8 @@ KEPT_CHARACTERS = 2048
 MAX_KEY = 65535
 MAX_DIMENSIONS = 4
 MAX_SPLITS = 10_000
+MAX_KEYS, MAX_TENSORS, MAX_STRINGS = 1 << 16, 1 << 17, 1 << 22
+"""Real models stay below 200 keys, 20,000 tensors and 600,000 strings (merges) in one array; each costs memory."""
 _FIRST_READ, _NEXT_READ = 256 << 10, 4 << 20
 
 _SCALARS = {
@@ -281,6 +283,8 @@ class _Cursor:
     def skip_strings(self, count: int, what: str) -> None:
         """Step over strings. The loop is the cost of reading a header: one bound check and one unpack a string."""
         self.need(self.position + 8 * count, what)
+        if count > MAX_STRINGS:
+            raise InputError(f"{self.name}: {what} has {count:,} strings, more than any real model ({MAX_STRINGS:,})")
         position, have, unpack, buffer = self.position, len(self.buffer), _U64.unpack_from, self.buffer
         for _ in range(count):
             if position + 8 > have:
@@ -312,6 +316,11 @@ def _read_header(cursor: _Cursor) -> Header:
         raise InputError(
             f"{cursor.name}: its header at byte 8 promises {tensor_count:,} tensors and {key_count:,} keys, "
             f"more than its {cursor.size:,} bytes can hold"
+        )
+    if tensor_count > MAX_TENSORS or key_count > MAX_KEYS:
+        raise InputError(
+            f"{cursor.name}: {tensor_count:,} tensors and {key_count:,} keys are more than any real model has "
+            f"({MAX_TENSORS:,} and {MAX_KEYS:,} are read)"
         )
     metadata: dict[str, Any] = {}
     fingerprint = None
