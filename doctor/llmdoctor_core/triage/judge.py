@@ -16,6 +16,8 @@ from .signatures import CONFIDENCES, RANKS, About, Milestone, Rank, Signature, S
 EVIDENCE = 5
 """Lines that a condition shows as evidence."""
 EXCEPTIONS = 6
+LOOKED_AT = 4096
+"""Characters of a message in which a signature is looked for; longer lines are data, not messages."""
 AT_END = 40
 """How near the end of the log a line must be to tell where it stopped."""
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)\b(?::|$)")
@@ -52,13 +54,13 @@ class Watch:
         """The signatures that match a message of these words, with the parameters they take from it."""
         for number in self._signatures.numbers(words):
             signature = self.symptoms.signatures[number]
-            if match := self._pattern(signature.pattern).search(text):
+            if match := self._pattern(signature.pattern).search(text, 0, LOOKED_AT):
                 yield signature, {name: value for name, value in match.groupdict().items() if value}
 
     def milestones(self, text: str, words: frozenset[bytes]) -> Iterable[Milestone]:
         """The milestones of a start that a message of these words reports."""
         for number in self._milestones.numbers(words):
-            if self._pattern(self.symptoms.milestones[number].pattern).search(text):
+            if self._pattern(self.symptoms.milestones[number].pattern).search(text, 0, LOOKED_AT):
                 yield self.symptoms.milestones[number]
 
     def _pattern(self, pattern: str) -> re.Pattern[str]:

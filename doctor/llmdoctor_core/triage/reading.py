@@ -36,6 +36,8 @@ _TYPED = re.compile(
     r"((?:\S*/)?llama-server -|(?:\S*/)?python[\d.]* -m sglang\.launch_server |sglang serve -|trtllm-serve )"
 )
 MOST_FIGURES = 500
+MOST_TEXT = 4096
+"""Characters of a line that is no list of arguments."""
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -100,14 +102,14 @@ class Reader:
             if before != (self._vllm.version, self._vllm.model):
                 self._sources.setdefault("vllm", where)
         if any(vllm <= number < vllm + len(_LLAMACPP) for number in numbers):
-            self._llamacpp.take(text)
-            if match := _GGUF_ROW.match(text):
+            self._llamacpp.take(text[:MOST_TEXT])
+            if match := _GGUF_ROW.match(text[:MOST_TEXT]):
                 self._gguf[match[1]] = _gguf_value(match[2], match[3])
         if any(number >= vllm + len(_LLAMACPP) for number in numbers):
             self._take_command(text)
 
     def _take_row(self, row: LogRow, text: str, where: str) -> None:
-        value = row.read(text)
+        value = row.read(text if row.name == "server_args" else text[:MOST_TEXT])
         if isinstance(value, Figure):
             if len(self._figures) < MOST_FIGURES:
                 self._figures.append((row.runtime, value))

@@ -14,6 +14,8 @@ from llmdoctor_core.runtimes.log import LogRow, rows
 
 MAX_LITERAL = 32 << 10
 """Characters of a printed dictionary that are parsed; no start prints a longer one."""
+MAX_MESSAGE = 4096
+"""Characters of a line in which a figure is looked for."""
 PATTERNS = (
     r"non-default args: (?P<dict>\{.*)",
     r"vllm serve |openai\.api_server ",
@@ -69,7 +71,7 @@ class VllmLog:
     def take(self, text: str) -> None:
         """One line, without the carriers in front of its message."""
         for row in log_rows():
-            value = row.read(text)
+            value = row.read(text[:MAX_MESSAGE])
             if value is None:
                 continue
             self.lines += 1
