@@ -84,6 +84,8 @@ def test_memory_that_ran_out_is_told_by_how_far_the_start_came() -> None:
     assert codes("\n".join([loading, oom])) == ["MEM801"]
     assert codes("\n".join([loading, loaded, oom])) == ["MEM804"]
     assert codes("\n".join([loading, loaded, ready, oom])) == ["MEM809"]
+    assert codes("\n".join([loading, loaded, ready, "Killed", loading, oom]))[0] == "MEM806", "the earlier death"
+    assert codes("\n".join([loading, loaded, ready, loading, oom])) == ["MEM801"], "of the second start"
 
 
 def test_another_process_that_holds_the_memory_comes_before_the_memory_that_ran_out() -> None:

@@ -77,6 +77,8 @@ class Judge:
         self.reading = Reader()
         self._hits: list[Hit] = []
         self._passed: dict[str, int] = {}
+        self._served = 0
+        """Line at which a server last came up."""
         self._exceptions: list[tuple[LogLine, bool]] = []
         self._open_tracebacks: set[str] = set()
         self._offset = 0
@@ -103,7 +105,11 @@ class Judge:
         words = frozenset(words_of(line.text.encode("utf-8", "replace")))
         self.reading.take(line.text, words, f"{source}:{number}")
         for milestone in self._watch.milestones(line.text, words):
+            if milestone.begins:
+                self._passed.clear()
             self._passed[milestone.name] = order
+            if milestone.name == "serving":
+                self._served = order
         explained = False
         for signature, params in self._watch.signatures(line.text, words):
             explained = True
@@ -149,7 +155,7 @@ class Judge:
 
     def _outlived(self, hit: Hit) -> Hit | None:
         """The hit, as a warning where the server came up all the same afterwards; None where that makes it nothing."""
-        if hit.order > self._passed.get("serving", 0):
+        if hit.order > self._served:
             return hit
         if hit.rank in ("cause", "warning"):
             return Hit(hit.signature, "warning", hit.line, hit.params, hit.quiet, hit.order)

@@ -78,6 +78,8 @@ class Milestone(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     pattern: str
     match: tuple[str, ...]
+    begins: bool = False
+    """A new start begins here: what an earlier one passed counts no more."""
 
 
 class SymptomFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
