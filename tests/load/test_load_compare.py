@@ -27,6 +27,7 @@ from llmdoctor_core.finding import Outcome
 from llmdoctor_core.load.compare import Row, circumstances, compare, printed
 from llmdoctor_core.load.figures import settled
 from llmdoctor_core.load.findings import findings
+from llmdoctor_core.runtimes.vllm.log import read as read_vllm
 
 GIB, MIB = 1 << 30, 1 << 20
 NOT_SEEN = Unavailable(reason="not looked for")
@@ -84,6 +85,17 @@ def row(rows: tuple[Row, ...], name: str, device: str | None = None) -> Row:
 def test_a_printed_figure_stands_for_half_a_step_around_it() -> None:
     assert row(compare(VLLM, [gib("weights", 15.004)]), "weights").verdict == "equal"
     assert row(compare(VLLM, [gib("weights", 15.006)]), "weights").verdict == "outside"
+
+
+def test_a_figure_whose_trailing_zeros_are_not_printed_is_as_exact_as_any() -> None:
+    """Since 0.14 vLLM prints ``round(x, 2)``: 15.0 stands for 15.00, not for all from 14.95 to 15.05."""
+    (weights,) = read_vllm(["Model loading took 15.0 GiB memory and 8.264104 seconds"]).figures
+    assert row(compare(VLLM, [weights]), "weights").verdict == "equal"
+    (weights,) = read_vllm(["Model loading took 14.96 GiB memory and 8.264104 seconds"]).figures
+    assert row(compare(VLLM, [weights]), "weights").verdict == "outside"
+    heavier = replace(VLLM.memory[0], weights=int(15.04 * GIB))
+    (weights,) = read_vllm(["Model loading took 15.0 GiB memory and 8.264104 seconds"]).figures
+    assert row(compare(replace(VLLM, memory=(heavier,)), [weights]), "weights").verdict == "outside"
 
 
 def test_an_estimate_is_within_its_bounds_or_outside() -> None:

@@ -69,8 +69,9 @@ def test_a_deployment_file_is_nothing_to_start(start: list[str]) -> None:
     assert "after --" in said
 
 
-def test_ctrl_c_exits_130_and_still_reports(start: list[str]) -> None:
-    words = [*start, "--", sys.executable, PATIENTS, "hangs-in-weights"]
+def interrupted(words: list[str]) -> tuple[int, dict[str, object]]:
+    """Exit code and report of a command that Ctrl-C meets while weights are loaded."""
+    words = [*words, "--", sys.executable, PATIENTS, "hangs-in-weights"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
@@ -79,5 +80,17 @@ def test_ctrl_c_exits_130_and_still_reports(start: list[str]) -> None:
                 break
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert json.loads(out)["load"]["measured"]["ending"] == "interrupted"
+    return process.returncode, json.loads(out)
+
+
+def test_ctrl_c_exits_130_and_still_reports(start: list[str]) -> None:
+    code, report = interrupted(start)
+    assert code == 130
+    assert report["load"]["measured"]["ending"] == "interrupted"  # type: ignore[index]
+
+
+def test_ctrl_c_in_the_load_of_a_check_exits_130_and_still_reports(start: list[str]) -> None:
+    words = [{"load": "check"}.get(word, word) for word in start if word != "--no-learn"]
+    code, report = interrupted([*words, "--load"])
+    assert code == 130
+    assert report["findings"]

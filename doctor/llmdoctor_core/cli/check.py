@@ -60,7 +60,8 @@ def command(**given: Any) -> int:
     if given["load"] or given["server"]:
         seen = _loaded(given) if given["load"] else _running(given)
         examination = examine(seen.case, loaded.checks, policy, (*loaded.broken, *seen.findings))
-        return _reported([replace(examination, told=seen.told)], renderers, given, loaded.packages)
+        code = _reported([replace(examination, told=seen.told)], renderers, given, loaded.packages)
+        return 130 if seen.interrupted else code
     cases = _cases(given)
     several = len(cases) > 1
     examinations = [
@@ -96,6 +97,7 @@ class Seen(NamedTuple):
     case: Case
     findings: tuple[Finding, ...]
     told: tuple[str, ...]
+    interrupted: bool = False
 
 
 def _loaded(given: dict[str, Any]) -> Seen:
@@ -107,7 +109,8 @@ def _loaded(given: dict[str, Any]) -> Seen:
         raise click.UsageError("--load starts a command on this host: give it after --")
     (case,) = options.cases_from(given)
     confirmation = confirmed(case, given, Plan(until="ready"))
-    return Seen(confirmation.case, confirmation.findings, tuple(told(confirmation)))
+    interrupted = confirmation.measured.ending == "interrupted"
+    return Seen(confirmation.case, confirmation.findings, tuple(told(confirmation)), interrupted)
 
 
 def _running(given: dict[str, Any]) -> Seen:

@@ -24,7 +24,7 @@ _BYTES = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "GB": 1 <<
 
 
 class LogRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """One kind of line. The group ``value`` is what it tells, ``device`` for which device, ``runtime`` who prints it."""
+    """One kind of line. The group ``value`` is what it tells, ``device`` for which device, ``runtime`` whose it is."""
 
     name: str
     pattern: str
@@ -33,6 +33,8 @@ class LogRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
     gives: str
     """What ``value`` is in that line."""
     unit: Unit = "text"
+    decimals: int = 0
+    """Decimals it was rounded to where fewer are printed: ``round(x, 2)`` shows 1.20 as 1.2."""
     runtime: str = ""
     source: str = ""
 
@@ -49,7 +51,8 @@ class LogRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
             return match["value"]
         digits = match["value"].replace(",", "")
         scale = _BYTES.get(self.unit, 1)
-        step = 10.0 ** -len(digits.partition(".")[2]) * scale if "." in digits or scale > 1 else 0.0
+        decimals = max(len(digits.partition(".")[2]), self.decimals)
+        step = 10.0**-decimals * scale if decimals or scale > 1 else 0.0
         device = match.groupdict().get("device")
         return Figure(name=self.name, value=float(digits) * scale, step=step, device=device, source=text[:300])
 
