@@ -368,7 +368,7 @@ def cuda_homes_disagree(compiler: JitCompiler, toolkits: CudaToolkits, target: T
             nvcc=assembler.version,
         )
     torch_major = (target.torch_cuda or "").partition(".")[0]
-    if nvcc and torch_major.isdigit() and nvcc.major != int(torch_major):
+    if nvcc and torch_major.isdecimal() and nvcc.major != int(torch_major):
         yield warn(
             "nvcc {nvcc} ({home}, chosen by {decided}) is of another CUDA major version than torch ({cuda}): "
             "kernels it builds bring their own CUDA {major} runtime into the process. It often works; a module or "

@@ -29,11 +29,13 @@ from .facts import (
     Unavailable,
 )
 from .probes.environment import shown, unless_secret
+from .units import whole
 
 HOST_FACTS = (
     "driver", "links", "toolkits", "jit", "target", "annotations", "system", "container", "environment", "network",
 )  # fmt: skip
 OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
+MOST_GPUS = 1024
 DOCKER_SHM = 64 << 20
 """/dev/shm of a container started without --shm-size (Docker and Podman reference, `run`)."""
 
@@ -79,6 +81,8 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
     name = intake.runtime or found.runtime
     if name is None:
         raise InputError(_no_runtime(found.argv))
+    if found.gpus and found.gpus > MOST_GPUS:
+        raise InputError(f"{file or 'the command'} grants {found.gpus:,} GPUs; no host has more than {MOST_GPUS:,}")
     runtime = runtimes.runtime(name)
     environ = dict(found.environment) if file else {**environment, **found.environment}
     observed = _observe(found, intake, environ, file)
@@ -199,7 +203,8 @@ def _ports(found: Deployment) -> tuple[tuple[str, int], ...]:
         if flag in values:
             values[flag] = value if equals else "".join(found.argv[position + 1 : position + 2])
     port = values["--port"]
-    return ((values["--host"] or "0.0.0.0", int(port)),) if port.isdigit() and 0 < int(port) < 65536 else ()
+    number = whole(port) or 0
+    return ((values["--host"] or "0.0.0.0", number),) if 0 < number < 65536 else ()
 
 
 def _granted_gpus(found: Deployment, elsewhere: Unavailable) -> Gpus | Unavailable:

@@ -10,6 +10,7 @@ from llmdoctor_core.derive import Facts
 from llmdoctor_core.facts import Launch, LaunchRequest
 from llmdoctor_core.finding import Finding
 from llmdoctor_core.remedy import AnyAction, Cost, ReplaceArgument, Safety, SetArgument, SetVariable, remedy
+from llmdoctor_core.units import whole
 
 from .search import launch_of
 
@@ -45,7 +46,7 @@ def speculative_config(finding: Finding, facts: Facts) -> Alternatives:
         return
     config: dict[str, Any] = {}
     for flag, value in given.items():
-        config[SPECULATIVE[flag]] = int(value) if value.isdigit() else value
+        config[SPECULATIVE[flag]] = value if (number := whole(value)) is None else number
     if config.get("model") in ("[ngram]", "ngram"):
         config["method"] = "ngram"
         del config["model"]

@@ -6,12 +6,13 @@ import re
 
 from llmdoctor_core.errors import InputError
 
-from .deployment import Deployment, Word
+from .deployment import MAX_LAUNCHES, Deployment, Word
 from .words import deployment_from, split
 
 __all__ = ["Deployment", "Word", "deployment_from", "read", "split"]
 
-MAX_BYTES = 4 << 20
+MAX_BYTES = 1 << 20
+"""Kubernetes keeps no larger object."""
 
 
 def read(text: str, name: str) -> list[Deployment]:
@@ -31,6 +32,8 @@ def read(text: str, name: str) -> list[Deployment]:
         found = yaml_files.read(text, name)
     else:
         found = script.read(text, name)
+    if len(found) > MAX_LAUNCHES:
+        raise InputError(f"{name}: more than {MAX_LAUNCHES} launches are no deployment file")
     if not found:
         raise InputError(f"{name}: no launch of a known runtime in it (vllm serve, llama-server, one of their images)")
     return found

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from llmdoctor_core.facts import Place
 
+MAX_LAUNCHES = 256
+
 
 class Word(NamedTuple):
     """A word of a command and the line it stands on (1-based; 0 for a command that was typed, not read)."""

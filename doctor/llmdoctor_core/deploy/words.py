@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import Place
-from llmdoctor_core.units import parse_size
+from llmdoctor_core.units import MOST_DIGITS, parse_size, whole
 
 from .deployment import Deployment, Word
 
@@ -275,20 +275,20 @@ def _with_option(found: Deployment, flag: str, value: str, word: Word, file: str
 def gpu_count(value: str) -> int | None:
     """``2`` and ``"device=0,1"`` say how many; ``all`` does not."""
     value = value.strip("'\"")
-    if value.isdigit():
-        return int(value)
+    if (number := whole(value)) is not None:
+        return number
     for part in re.split(r'[",](?=device|count|capabilities|driver)|"', value):
         key, _, text = part.partition("=")
         if key == "device":
             return len([device for device in text.split(",") if device])
-        if key == "count" and text.isdigit():
-            return int(text)
+        if key == "count":
+            return whole(text)
     return None
 
 
 def docker_size(value: str, option: str) -> int:
     """Bytes of Docker's ``16g``, ``512m``, ``1gb``, ``67108864``. Raises InputError naming the option."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([bkmgt]?)(?:i?b)?", value.strip().lower())
-    if not match:
+    if not match or len(match[1]) > MOST_DIGITS:
         return parse_size(value, option)
     return int(float(match[1]) * DOCKER_UNITS[match[2]])

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from llmdoctor_core.facts import Place
-from llmdoctor_core.units import parse_size
+from llmdoctor_core.units import MOST_DIGITS, parse_size, whole
 
 from .deployment import Deployment, Word
 from .words import deployment_from, docker_size, split
@@ -110,15 +110,15 @@ def _compose_environment(node: Node, seen: _Settings) -> dict[str, str]:
 
 def _compose_gpus(devices: list[Node], service: Node, seen: _Settings) -> int | None:
     gpus = service["gpus"]
-    if gpus.text.isdigit():
+    if (number := whole(gpus.text)) is not None:
         seen.note("gpus", gpus)
-        return int(gpus.text)
+        return number
     for device in devices:
         seen.note("gpus", device)
         if ids := [item.text for item in device["device_ids"]]:
             return len(ids)
-        if device["count"].text.isdigit():
-            return int(device["count"].text)
+        if (number := whole(device["count"].text)) is not None:
+            return number
     return None
 
 
@@ -186,7 +186,7 @@ def _pod_container(name: str, pod: Node, container: Node, file: str) -> Deployme
         image=image.text or None,
         entrypoint=tuple(word.text for word in _words(container["command"])) if container["command"] else None,
         environment=_pod_environment(container["env"], seen),
-        gpus=int(gpu.text) if gpu is not None and gpu.text.isdigit() else None,
+        gpus=whole(gpu.text) if gpu is not None else None,
         gpu_access=bool(gpu) or bool(container.at("resources", "claims")) or None,
         shm_bytes=shm,
         ipc_host=pod["hostIPC"].text == "true",
@@ -240,7 +240,7 @@ def _start_seconds(container: Node, seen: _Settings) -> int | None:
         if probe:
             seen.note("start", probe)
             delay, period, failures = (
-                int(probe[key].text) if probe[key].text.isdigit() else default
+                default if (number := whole(probe[key].text)) is None else number
                 for key, default in (("initialDelaySeconds", 0), ("periodSeconds", 10), ("failureThreshold", 3))
             )
             return delay + period * failures
@@ -254,4 +254,6 @@ QUANTITY: dict[str, Any] = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1
 def _quantity(text: str, name: str) -> int:
     """Bytes of a Kubernetes quantity: ``16Gi``, ``8G``, ``128974848``. Raises InputError naming the place."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T|)", text)
-    return int(float(match[1]) * QUANTITY[match[2]]) if match else parse_size(text, name)
+    if not match or len(match[1]) > MOST_DIGITS:
+        return parse_size(text, name)
+    return int(float(match[1]) * QUANTITY[match[2]])

@@ -8,7 +8,9 @@ import yaml
 
 from llmdoctor_core.errors import InputError
 
-MAX_NODES = 200_000
+MAX_NODES, MAX_DEPTH = 100_000, 100
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml where PyYAML was built with it: a long manifest takes seconds without."""
 
 
 class Node:
@@ -35,14 +37,21 @@ class Node:
         return node
 
     def items(self) -> Iterator[tuple[Node, Node]]:
-        if isinstance(self._node, yaml.MappingNode):
-            for key, value in self._node.value:
+        """Keys and values, merged ones behind its own and not where it has its own; each mapping is merged once."""
+        pending, merged, known = [self._node], set[int](), set[str]()
+        while pending:
+            node = pending.pop(0)
+            if not isinstance(node, yaml.MappingNode) or id(node) in merged:
+                continue
+            merged.add(id(node))
+            parts: list[yaml.Node] = []
+            for key, value in node.value:
                 if key.tag == "tag:yaml.org,2002:merge":
-                    merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
-                    for part in merged:
-                        yield from Node(part).items()
-                else:
+                    parts += value.value if isinstance(value, yaml.SequenceNode) else [value]
+                elif Node(key).text not in known:
+                    known.add(Node(key).text)
                     yield Node(key), Node(value)
+            pending = [*parts, *pending]
 
     def __iter__(self) -> Iterator[Node]:
         if isinstance(self._node, yaml.SequenceNode):
@@ -71,11 +80,21 @@ class Node:
 def documents(text: str, name: str) -> list[Node]:
     """The documents of a YAML stream. Raises InputError naming the file and line for what is no YAML."""
     try:
-        if sum(1 for _ in yaml.parse(text, Loader=yaml.SafeLoader)) > MAX_NODES:
-            raise InputError(f"{name}: more than {MAX_NODES:,} nodes are no deployment file")
-        nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        _bounded(text, name)
+        nodes = list(yaml.compose_all(text, Loader=LOADER))
     except yaml.YAMLError as error:
-        raise InputError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise InputError(f"{name}: nested too deeply") from None
+        raise InputError(f"{name} is no YAML: {' '.join(str(error).split())[:400]}") from None
+    except (RecursionError, ValueError) as error:
+        raise InputError(f"{name} is no YAML: {error}") from None
     return [Node(node) for node in nodes if node is not None]
+
+
+def _bounded(text: str, name: str) -> None:
+    """Raises InputError for a stream that would take long or nest deeply, before it is composed."""
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=LOADER)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise InputError(f"{name}: nested more than {MAX_DEPTH} levels deep")
+        if count > MAX_NODES:
+            raise InputError(f"{name}: more than {MAX_NODES:,} nodes are no deployment file")

@@ -42,7 +42,8 @@ def document(diagnosis: Diagnosis, examination: Examination | None, view: View) 
         "reading": msgspec.to_builtins(diagnosis.reading),
         "checks": host_document(examination, view) if examination else None,
     }  # fmt: skip
-    return json.dumps(whole, ensure_ascii=False, indent=1, allow_nan=False, default=str) + "\n"
+    text = json.dumps(whole, ensure_ascii=False, indent=1, allow_nan=False, default=str)
+    return text.encode("utf-8", "replace").decode() + "\n"  # a JSON log may hold half a surrogate pair
 
 
 def render(diagnosis: Diagnosis, examination: Examination | None, view: View) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from llmdoctor_core import runtimes
 from llmdoctor_core.case import Case
 from llmdoctor_core.facts import Gpu, Gpus, LaunchRequest, ModelSource, NvidiaDriver, Unavailable
+from llmdoctor_core.units import whole
 
 from .diagnosis import Diagnosis
 from .reading import Reading
@@ -105,8 +106,8 @@ def _ranks(reading: Reading) -> int:
             return size
     words = list(reading.argv)
     for flag in ("--tensor-parallel-size", "-tp", "--tp", "--tp-size"):
-        if flag in words[:-1] and words[words.index(flag) + 1].isdigit():
-            return min(64, max(1, int(words[words.index(flag) + 1])))
+        if flag in words[:-1] and (size := whole(words[words.index(flag) + 1])) is not None:
+            return min(64, max(1, size))
     return 1
 
 
