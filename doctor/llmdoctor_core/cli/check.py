@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @click.option("--load", is_flag=True, help="Start the server briefly too and hold what it prints against the forecast.")
 @click.option("--server", metavar="URL", help="Read a server that already runs and hold it against the launch.")
 @click.option("--interval", type=click.FloatRange(0), default=5.0, help="Seconds to watch that server's metrics.")
-@click.option("--format", "format_name", default="terminal", metavar="NAME", help="Format of the report.")
+@click.option("--format", "format_name", default="terminal", metavar="NAME", help="terminal, json, junit, sarif, github, markdown or html.")
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE", help="A further report; repeatable.")
 @options.OUTPUT
 @click.option("--select", multiple=True, metavar="CODE", help="Run only these: codes, names or prefixes.")
 @click.option("--ignore", multiple=True, metavar="CODE[=REASON]", help="Show but do not count these.")
 @click.option("--require", multiple=True, metavar="CODE", help="Exit 3 when one of these had to be skipped.")
 @click.option("--fail-on", type=click.Choice(["fail", "warn"]), help="What exits with 1; fail is the default.")
-@click.option("--profile", metavar="NAME", help="Set of checks: preflight (default), deep.")
+@click.option("--profile", metavar="NAME", help="Set of checks; preflight is the default.")
 @click.option("--baseline", metavar="FILE", help="A JSON report: only findings that are not in it count.")
 @click.option(
     "--config", "config_file", metavar="FILE", help="llmdoctor.toml or a pyproject.toml with [tool.llmdoctor]."
