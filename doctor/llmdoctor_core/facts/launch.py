@@ -9,6 +9,8 @@ from msgspec import Struct
 from .base import Fact
 
 RuntimeName = Literal["vllm", "llamacpp", "sglang", "trtllm", "ollama"]
+Platform = Literal["cuda", "cpu"]
+"""What the installed build of vLLM runs on: its defaults, its block size and its pool follow from it."""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -48,6 +50,7 @@ class LaunchRequest(Fact, frozen=True, kw_only=True):
     """How many words at the front of ``argv`` the image supplies and nobody typed."""
     variables: dict[str, str | None] = {}
     """Variables set on the command itself (``FOO=1 vllm serve``); None for one to unset."""
+    platform: Platform = "cuda"
 
 
 class Argument(Struct, frozen=True, kw_only=True):
@@ -90,6 +93,7 @@ class Launch(Fact, frozen=True, kw_only=True):
     problems: tuple[ArgumentProblem, ...] = ()
     command: tuple[str, ...] = ()
     """The command in front of the arguments (``vllm serve``), empty where none was typed."""
+    platform: Platform = "cuda"
 
     def __getitem__(self, name: str) -> Any:
         """Value of the argument ``name``; KeyError where the runtime has none of that name."""

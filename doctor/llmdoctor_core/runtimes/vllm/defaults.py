@@ -20,6 +20,7 @@ from llmdoctor_core.facts import (
     Full,
     Gpu,
     Gpus,
+    Latent,
     Launch,
     LaunchRequest,
     Model,
@@ -35,6 +36,9 @@ from .releases import Release
 NEWEST = releases.newest()
 GIB = 1 << 30
 AUTO_LENGTH = -1
+LEAST_BATCH = 2048
+"""DEFAULT_MAX_NUM_BATCHED_TOKENS of config/scheduler.py, in every release since 0.9."""
+CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 
 
@@ -43,7 +47,8 @@ def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> L
     version, assumed = _version(request.version)
     reading = arguments.read(request.argv, version, request.config_files)
     environment = {**request.environment, **reading.environment}
-    resolver = _Resolver(version, request.entrypoint, environment, reading, model, gpus)
+    on_cpu = request.platform == "cpu"
+    resolver = _Resolver(version, request.entrypoint, environment, reading, model, None if on_cpu else gpus, on_cpu)
     resolver.fill()
     named = reading.value("model")
     return Launch(
@@ -57,6 +62,7 @@ def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> L
         environment=environment,
         problems=(*reading.problems, *environment_problems(releases.release(version), environment)),
         command=reading.command,
+        platform=request.platform,
     )
 
 
@@ -136,7 +142,9 @@ class _Resolver:
         reading: arguments.Reading,
         model: Model | None,
         gpus: Gpus | None,
+        on_cpu: bool,
     ) -> None:
+        self.on_cpu = on_cpu
         self.version = version
         self.release = releases.release(version)
         self.rules = rules_for(version)
@@ -198,6 +206,8 @@ class _Resolver:
         self._engine()
         self._runner()
         self._async()
+        if self.on_cpu:
+            self._cpu()
         self._graphs()
         self._cache()
 
@@ -361,7 +371,12 @@ class _Resolver:
 
     def _batch(self) -> None:
         tier, why = self._tier()
-        sequences, batched = tier["seqs"], tier["serve" if self.entrypoint == "serve" else "llm"]
+        served = self.entrypoint == "serve"
+        sequences = tier["seqs"] if served else tier.get("llm_seqs", tier["seqs"])
+        batched = tier["serve" if served else "llm"]
+        if tier.get("each_rank"):
+            ranks = self.number("tensor_parallel_size") * self.number("pipeline_parallel_size")
+            sequences, batched = sequences * ranks, batched * ranks
         experts = self.rules["batched_experts_tokens"]
         if experts and self._batched_experts():
             batched, why = experts, "batched experts with data parallel, since 0.20.0"
@@ -404,13 +419,15 @@ class _Resolver:
 
     def _tier(self) -> tuple[dict[str, Any], str]:
         """The row of the device tiers that fits, and what to say of it."""
-        rows = since.table("defaults.toml")["tier"]
+        rows = since.table("defaults.toml")["cpu_tier" if self.on_cpu else "tier"]
         asked = since.release(self.version)
         start = max(
             (row["since"] for row in rows if since.release(row["since"]) <= asked), key=since.release, default="0.8.0"
         )
         group = [row for row in rows if row["since"] == start]
         row = next(row for row in group if self._fits(row))
+        if self.on_cpu:
+            return row, f"the CPU's, since {start}"
         if self.gpu is None or (self.gpu.memory_total is None and "gib" in group[0]):
             smallest = min((row["gib"] for row in group if "gib" in row), default=None)
             below = f"tier below {smallest} GiB" if smallest else "tier of other GPUs"
@@ -586,6 +603,33 @@ class _Resolver:
             return "prefix caching of states, in 0.16"
         return None
 
+    def _cpu(self) -> None:
+        """What the CPU's platform sets whatever was given (platforms/cpu.py: check_and_update_config)."""
+        rules = since.at(since.table("defaults.toml")["cpu"], self.version)
+        if rules["async_switched_off"]:
+            self.override("async_scheduling", False, "the CPU schedules synchronously")
+        latent = self.model is not None and any(
+            isinstance(cache, Latent) for layer in self.model.layers for cache in layer.caches
+        )
+        length = self.value("max_model_len")
+        if latent and rules["latent_whole_prompts"] and isinstance(length, int):
+            why = f"MLA on a CPU without AMX, since {rules['latent_whole_prompts']}"
+            self.override("enable_chunked_prefill", False, why)
+            self.override("enable_prefix_caching", False, why)
+            self.override("max_num_batched_tokens", max(length, LEAST_BATCH), f"{why}: whole prompts")
+        self._cpu_pool(rules)
+
+    def _cpu_pool(self, rules: Mapping[str, Any]) -> None:
+        """The cache's size: of VLLM_CPU_KVCACHE_SPACE (GiB), of --kv-cache-memory-bytes, or the release's default."""
+        name, space = "kv_cache_memory_bytes", self.environment.get(CPU_SPACE, "").strip()
+        if space.isdigit() and (int(space) or not rules["no_space_is_default"]):
+            self.found[name] = Argument(
+                name=name, value=int(space) * GIB, origin="environment", flag=CPU_SPACE, why="GiB, for each rank"
+            )
+        elif not (rules["pool_argument"] and self.settled(name)):
+            pool = rules["pool_default"]
+            self.override(name, pool or None, rules["pool_default_says"])
+
     def _graphs(self) -> None:
         config = self.value("compilation_config")
         given: Mapping[str, Any] = config if isinstance(config, dict) else {}
@@ -608,6 +652,8 @@ class _Resolver:
     def _graph_mode(self, given: Mapping[str, Any]) -> tuple[str, str]:
         level = str(self.value("optimization_level"))
         compiled = given.get("mode", given.get("level"))
+        if self.on_cpu:
+            return "NONE", "a CPU has no CUDA graphs"
         if self.value("enforce_eager"):
             return "NONE", "--enforce-eager"
         if isinstance(given.get("cudagraph_mode"), str):
@@ -691,6 +737,7 @@ class _Resolver:
             model=None,
             arguments=self.found,
             environment=self.environment,
+            platform="cpu" if self.on_cpu else "cuda",
         )
         if self.value("kv_cache_dtype") in (None, "auto"):
             dtype = specs.kv_dtype_of(launch, self.model, self.gpu.compute_capability if self.gpu else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,11 +15,13 @@ from llmdoctor_core.facts import (
     Forecast,
     Gpus,
     HostSurprise,
+    Latent,
     Launch,
     Model,
     ModelId,
     Refusal,
     RuntimeId,
+    State,
 )
 
 from . import memory, planner, refusals, specs
@@ -40,6 +44,8 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
     Where vLLM refuses, the cache still tells what one request would take. Raises InputError for what this llmdoctor
     cannot forecast at all.
     """
+    if launch.platform == "cpu":
+        gpus = None  # this build sees none
     refused = _refusal(launch, model, draft)
     devices = memory.devices(launch, model, draft, gpus)
     found = Forecast(
@@ -111,7 +117,7 @@ def _filled(
 ) -> CacheForecast:
     request = plan.bytes_per_block * plan.blocks_per_request
     available = rules.available_line.format(available=planner.gib(pools[0].value, rules))
-    given = launch.get("kv_cache_memory_bytes") or launch.get("num_gpu_blocks_override")
+    given = launch.get("kv_cache_memory_bytes") or launch.get("num_gpu_blocks_override") or launch.platform == "cpu"
     return replace(
         cache,
         request_tokens=plan.max_model_len,
@@ -265,8 +271,10 @@ def _state_refusal(launch: Launch, layout: specs.Layout, plan: Plan, exact: bool
 
 
 def _notes(launch: Launch, model: Model, gpus: Gpus | None) -> tuple[str, ...]:
-    notes = []
-    if gpus is None or not gpus.visible:
+    notes: list[str] = []
+    if launch.platform == "cpu":
+        notes += _cpu_notes(launch, model)
+    elif gpus is None or not gpus.visible:
         notes.append("no GPU is known: compute capability 8.0 is assumed where the block size depends on it")
     if gpus is not None and gpus.assumed:
         notes.append(f"the GPUs are {gpus.assumed} of the built-in table, not this host's")
@@ -276,6 +284,23 @@ def _notes(launch: Launch, model: Model, gpus: Gpus | None) -> tuple[str, ...]:
     if model.model_type.startswith("qwen3_5") and "mamba_ssm_dtype" not in str(model.config):
         notes.append("config.json names no mamba_ssm_dtype: float32 is taken, as every published Qwen3.5 says")
     return tuple(notes)
+
+
+def _cpu_notes(launch: Launch, model: Model) -> Iterator[str]:
+    """What of the host decides on the CPU's platform and is not known to a launch (platforms/cpu.py)."""
+    if not launch.get("kv_cache_memory_bytes"):
+        why = launch.arguments["kv_cache_memory_bytes"].why
+        yield f"the pool is not known: {why}; VLLM_CPU_KVCACHE_SPACE=GIB makes it what you want"
+    version = release(launch.version)
+    kinds = {type(cache) for layer in model.layers for cache in layer.caches}
+    if Latent in kinds and version < (0, 28):
+        yield "vLLM runs no MLA on the CPU before 0.28: it stops with 'MLA is not supported on CPU.'"
+    elif Latent in kinds and version >= (0, 29):
+        yield "a CPU without AMX is assumed: with AMX, MLA takes blocks of 128 and prefills in chunks"
+    if State in kinds and version >= (0, 29):
+        yield "a CPU without AVX512-BF16 is assumed: with it, states are kept in float32"
+    if State in kinds and version < (0, 21):
+        yield "models with states are sized as on a GPU: before 0.21 the CPU aligns their pages otherwise"
 
 
 def _host(launch: Launch) -> tuple[HostSurprise, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from llmdoctor_core.facts import DeviceMemory, Estimate, Gpu, Gpus, Launch, Model, Quantization, TensorGroup
+from llmdoctor_core.facts import Certainty, DeviceMemory, Estimate, Gpu, Gpus, Launch, Model, Quantization, TensorGroup
 from llmdoctor_core.models.weights import bytes_per_rank, exact_layout, weight_groups
 
 from .planner import GIB
@@ -46,6 +46,9 @@ def devices(launch: Launch, model: Model, draft: Model | None, gpus: Gpus | None
         ends = _ends(launch, groups, stage)
         for number in range(stage * tensor, (stage + 1) * tensor):
             gpu = visible[number] if number < len(visible) else None
+            if launch.platform == "cpu":
+                found.append(_rank_on_cpu(weights, bool(model.weights) or exact_layout(model)))
+                continue
             found.append(_device(launch, model, draft, gpus, gpu, number, stage, weights, ends))
     return tuple(found)
 
@@ -106,11 +109,8 @@ def _device(
             high=int(budget - weights - sum(part.low for part in parts)),
             why="the budget less the weights and what is measured while profiling",
         )
-    exact = bool(model.weights) or exact_layout(model)
     certainty: dict[str, Any] = {
-        "weights": "exact"
-        if exact
-        else Estimate(low=(weights or 0) * 0.95, high=(weights or 0) * 1.08, why="counted from the configuration"),
+        "weights": _weights_certainty(weights, bool(model.weights) or exact_layout(model)),
         "activations": active.estimate(),
         "graphs": inside.estimate(),
         "other": other.estimate(),
@@ -131,6 +131,20 @@ def _device(
         headroom=total - budget if total is not None and budget is not None else None,
         certainty=certainty,
     )
+
+
+def _weights_certainty(weights: int | None, exact: bool) -> Certainty:
+    if exact:
+        return "exact"
+    return Estimate(low=(weights or 0) * 0.95, high=(weights or 0) * 1.08, why="counted from the configuration")
+
+
+def _rank_on_cpu(weights: int | None, exact: bool) -> DeviceMemory:
+    """A rank whose memory is the host's: its pool is set, not left over of a budget, and nothing else is predicted."""
+    return DeviceMemory(
+        device=-1, name="CPU", total=None, budget=None, weights=weights, activations=None, graphs=None, other=None,
+        cache=None, headroom=None, certainty={"weights": _weights_certainty(weights, exact)},
+    )  # fmt: skip
 
 
 def budget_of(launch: Launch, total: int) -> int:

@@ -91,6 +91,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     estimates_length: bool
     gib_decimals: Literal["two", "rounded"]
     capacity_lines: tuple[str, ...]
+    device_named: bool
+    """Whether ``CPU`` stands in the line in place of ``GPU``."""
     available_line: str
     padding_line: str
     no_memory: str

@@ -71,6 +71,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     sparse_latent_auto: Literal["auto", "fp8_ds_mla"]
     sliding_value_dim: bool
     sliding_block: Literal["primary", "smallest"]
+    cpu_kernel_block: int
     in_flight: Literal["one batch", "concurrent batches"]
     chunked_with_hybrid_manager: bool
     connector_switches_off: Literal["always", "unless it supports it"]
@@ -339,7 +340,7 @@ class _Layout:
         self.notes: list[str] = list(self.speculates.notes) if self.speculates else []
         self.mode = self._mode()
         self.state_page = self._largest_state()
-        self.kernel_block = 16
+        self.kernel_block = self.rules.cpu_kernel_block if launch.platform == "cpu" else 16
         self.shared_page: int | None = None
         self.primary_block = self._primary_block()
 
@@ -358,6 +359,7 @@ class _Layout:
             automatic_length=bool(launch.get("max_model_len_is_automatic")),
             retained_tokens=self.speculates.retained_tokens if self.speculates else 0,
             block_outermost=_compresses(self.model),
+            device="CPU" if launch.platform == "cpu" and self.planning.device_named else "GPU",
         )
         return Layout(
             stages=stages,
@@ -590,14 +592,16 @@ class _Layout:
 
     def _primary_block(self) -> int:
         given = self.launch.get("block_size") if self.launch.given("block_size") else None
-        block = int(given) if given else self._preferred_block()
+        row = self._backend_block()
+        block = int(given) if given and not row.get("whatever_given") else int(row["size"])
         token = self._token_of_hybrid() if self.state_page else 0
         if token:
             block = max(block, self._aligned_block(token, block))
         block, self.shared_page = self._shared_page(block)
         return block
 
-    def _preferred_block(self) -> int:
+    def _backend_block(self) -> dict[str, Any]:
+        """The row of the block size that the attention backend of this release, platform and device takes."""
         latent = next((c for layer in self.model.layers for c in layer.caches if isinstance(c, Latent)), None)
         kind = "prefix" if self._multimodal_prefix() else "compressed" if _compresses(self.model) else "full"
         if latent is not None:
@@ -607,9 +611,10 @@ class _Layout:
             low, high = row.get("capability", (0, 99))
             kinds = (kind,) if latent is not None or kind == "compressed" else (*self._wide(), kind, "full")
             fits = row["kind"] in kinds and release(row["since"]) <= release(self.launch.version)
+            fits = fits and row.get("platform", "cuda") == self.launch.platform
             if fits and low <= (_major(self.capability) or 8) <= high and row.get("quantized", quantized) == quantized:
-                return int(row["size"])
-        return 16
+                return dict(row)
+        return {"size": 16}
 
     def _wide(self) -> tuple[str, ...]:
         wide = any(isinstance(c, Full) and c.key_dim == 512 for layer in self.model.layers for c in layer.caches)
@@ -672,7 +677,7 @@ class _Layout:
             if not latent and _major(self.capability) == 10 and self.model.head_dim == 256:
                 align = self.rules.blackwell_head_256_alignment
             return align
-        align = max(16, block)
+        align = max(self.kernel_block, block)
         if latent:
             align = max(align, self.rules.latent_hybrid_alignment)
         if self._gdn_checkpoints():
