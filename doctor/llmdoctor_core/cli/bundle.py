@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,20 +51,25 @@ def command(**given: Any) -> int:
 
 
 def _packed(given: dict[str, Any]) -> Bundle:
+    import getpass
+    import socket
+
     from llmdoctor_core import __version__
     from llmdoctor_core.bundle import extract, pack
     from llmdoctor_core.examine import examine
     from llmdoctor_core.plugins import catalogue
+    from llmdoctor_core.redact import Redactor
     from llmdoctor_core.report import View
     from llmdoctor_core.report.document import document
     from llmdoctor_core.triage import triage
+    from llmdoctor_core.triage.sources import opened
 
     logs = {}
     for log in given["logs"]:
         diagnosis = triage(log)
         evidence = [line.number for condition in diagnosis.conditions for line in condition.evidence]
-        with Path(log).open(encoding="utf-8", errors="replace") as lines:
-            logs[log] = extract(lines, evidence)
+        with opened(log) as read:
+            logs[log] = extract(_lines(read), evidence)
     case = None
     if given["case_file"]:
         case = options.read_case(given["case_file"])
@@ -73,13 +79,24 @@ def _packed(given: dict[str, Any]) -> Bundle:
     report = document([examine(case, loaded.checks)], View(packages=loaded.packages)) if case else None
     versions = {"llm-serving-doctor": __version__, "python": sys.version}
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return pack(case=case, report=report, logs=logs, versions=versions, created_at=created)
+    redactor = Redactor(users=[getpass.getuser()], hosts=[socket.gethostname()])
+    return pack(case=case, report=report, logs=logs, versions=versions, created_at=created, redactor=redactor)
+
+
+def _lines(read: Callable[[int], bytes]) -> Iterator[str]:
+    """Lines of a source read in blocks, gzip already unpacked."""
+    rest = b""
+    while block := read(1 << 20):
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line.decode("utf-8", "replace") for line in whole)
+    if rest:
+        yield rest.decode("utf-8", "replace")
 
 
 def _list(bundle: Bundle) -> None:
     for member in bundle.manifest.members:
         click.echo(f"{member.bytes:>10,}  {member.name}: {member.holds}", err=True)
     for redaction in bundle.manifest.redactions:
-        click.echo(f"  removed: {redaction}", err=True)
+        click.echo(f"  removed: {redaction.count} x {redaction.rule}, at {', '.join(redaction.places)}", err=True)
     if not bundle.manifest.redactions:
         click.echo("  nothing had to be removed", err=True)

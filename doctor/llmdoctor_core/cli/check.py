@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 @click.option("--load", is_flag=True, help="Start the server briefly too and hold what it prints against the forecast.")
 @click.option("--server", metavar="URL", help="Read a server that already runs and hold it against the launch.")
 @click.option("--interval", type=click.FloatRange(0), default=5.0, help="Seconds to watch that server's metrics.")
-@click.option("--format", "format_name", default="terminal", metavar="NAME", help="terminal, json, junit, sarif, github, markdown or html.")
+@click.option(
+    "--format",
+    "format_name",
+    default="terminal",
+    metavar="NAME",
+    help="terminal, json, junit, sarif, github, markdown or html.",
+)
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE", help="A further report; repeatable.")
 @options.OUTPUT
 @click.option("--select", multiple=True, metavar="CODE", help="Run only these: codes, names or prefixes.")

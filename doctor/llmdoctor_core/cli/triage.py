@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -46,23 +45,11 @@ def command(**given: Any) -> int:
         width=columns(given["output"]),
         packages=loaded.packages,
     )
-    diagnosis = triage(*(source for log in given["logs"] for source in _sources(log)))
+    diagnosis = triage(*given["logs"])
     examination = None if given["no_checks"] else _examined(diagnosis, given["model"])
     make = document if given["format_name"] == "json" else render
     options.write(given["output"], make(diagnosis, examination, view))
     return _exit_code(diagnosis)
-
-
-def _sources(log: str) -> list[Any]:
-    from llmdoctor_core.bundle import is_bundle, open_log, read_bundle
-    from llmdoctor_core.errors import InputError
-
-    if log == "-" or not is_bundle(Path(log)):
-        return [log]
-    bundle = read_bundle(Path(log))
-    if not bundle.logs:
-        raise InputError(f"{log} holds no log")
-    return [open_log(bundle, name) for name in bundle.logs]
 
 
 def _examined(diagnosis: Diagnosis, model: str | None) -> Any:
