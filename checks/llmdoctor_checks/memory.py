@@ -63,22 +63,48 @@ def weights_do_not_fit(launch: Launch, model: Model, forecast: Forecast) -> Iter
     """The model's weights alone are larger than the memory they may take."""
     devices = _gpus(forecast)
     if launch.runtime == "llamacpp":
-        if not devices or not isinstance(launch.get("gpu_layers"), int):
+        if not devices or not launch.given("gpu_layers") or launch.get("gpu_layers") in ("auto", -1):
             return
         for memory in devices:
             parts = [_low(memory, name) or 0 for name in ("weights", "cache", "activations")]
-            if memory.total is not None and sum(parts) > memory.total:
+            held, certainty = memory.weights or 0, memory.certainty.get("weights")
+            if memory.total is None:
+                continue
+            if sum(parts) > memory.total:
                 yield fail(
                     "GPU {device} would hold {weights} of weights and {cache} of cache, and has {total}; with "
                     "{flag} given nothing is moved to the CPU: 'cudaMalloc failed: out of memory'. Leave {flag} out "
                     "so that --fit decides, lower it, or take a smaller quantization",
                     evidence=(
-                        seen("weights", gib(parts[0]), "GGUF header"),
+                        seen(
+                            "weights",
+                            gib(parts[0]),
+                            f"at least: {certainty.why}" if isinstance(certainty, Estimate) else "GGUF header",
+                        ),
                         seen("GPU memory", gib(memory.total), memory.name),
                     ),
                     where=argument(launch, "gpu_layers"),
                     device=memory.device,
                     weights=gib(parts[0]),
+                    cache=gib(parts[1]),
+                    total=gib(memory.total),
+                    flag=flag(launch, "gpu_layers"),
+                )
+            elif isinstance(certainty, Estimate) and certainty.low > 0 and held + sum(parts[1:]) > memory.total:
+                yield warn(
+                    "GPU {device} would hold about {weights} of weights ({low} to {high}) and {cache} of cache, and "
+                    "has {total}; with {flag} given nothing is moved to the CPU: it may end in 'cudaMalloc failed: "
+                    "out of memory'. Leave {flag} out so that --fit decides, lower it, or name the file that will be "
+                    "loaded",
+                    evidence=(
+                        seen("weights", gib(held), certainty.why),
+                        seen("GPU memory", gib(memory.total), memory.name),
+                    ),
+                    where=argument(launch, "gpu_layers"),
+                    device=memory.device,
+                    weights=gib(held),
+                    low=gib(int(certainty.low)),
+                    high=gib(int(certainty.high)),
                     cache=gib(parts[1]),
                     total=gib(memory.total),
                     flag=flag(launch, "gpu_layers"),

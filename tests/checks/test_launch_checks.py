@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from llmdoctor_checks import arguments, host, transfer
 from llmdoctor_core.facts import ArgumentProblem, CacheDirectory, Environment, Mount, Network, Quantization, Unavailable
@@ -17,6 +18,9 @@ def test_a_removed_argument_names_its_successor() -> None:
     )
     (finding,) = arguments.argument_removed(launch(problems=(gone,)))
     assert "Write --kv-offloading-size instead" in finding.message
+    assert finding.outcome is Outcome.FAIL
+    (guessed,) = arguments.argument_removed(replace(launch(problems=(gone,)), version_assumed=True))
+    assert guessed.outcome is Outcome.WARN, "an older release may still take it"
 
 
 def test_a_marlin_variant_of_the_checkpoints_method_is_no_contradiction() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmdoctor_checks import context, memory
-from llmdoctor_core.facts import CachePart, HostSurprise, Unavailable
+from llmdoctor_core.facts import CachePart, HostSurprise, Layer, State, Unavailable
 from llmdoctor_core.finding import Outcome
 
 from .building import GIB, cache, container, device, estimate, forecast, launch, llama, model, request, system
@@ -119,3 +119,27 @@ def test_checkpoints_and_prompt_cache_add_up() -> None:
 def test_a_model_without_windows_loses_no_promise() -> None:
     assert memory.cache_promise_lost(launch(disable_hybrid_kv_cache_manager=True), model(), None) == []
     assert memory.cache_promise_lost(llama(swa_full=True), GEMMA, None)
+
+
+def test_a_gguf_file_that_was_not_read_is_warned_about_where_only_the_middle_is_too_large() -> None:
+    """16 bits on 24 GB: at least 20 GiB fit, the 60 that are likely do not; none is said where --fit decides."""
+    weights = estimate(20 * GIB, 62 * GIB)
+    small = device(total=24 * GIB, weights=60 * GIB, cache=GIB, certainty={"weights": weights})
+    forced = list(memory.weights_do_not_fit(llama(gpu_layers=99), model(), forecast(memory=(small,))))
+    assert [found.outcome for found in forced] == [Outcome.WARN]
+    every = list(memory.weights_do_not_fit(llama(gpu_layers="all"), model(), forecast(memory=(small,))))
+    assert [found.outcome for found in every] == [Outcome.WARN]
+    assert not list(memory.weights_do_not_fit(llama(), model(), forecast(memory=(small,))))
+    sure = device(total=24 * GIB, weights=60 * GIB, cache=GIB, certainty={"weights": estimate(58 * GIB, 62 * GIB)})
+    found = list(memory.weights_do_not_fit(llama(gpu_layers=99), model(), forecast(memory=(sure,))))
+    assert [one.outcome for one in found] == [Outcome.FAIL]
+
+
+def test_state_blocks_are_a_warning_where_the_release_does_not_refuse() -> None:
+    short = forecast(cache=cache(blocks=400))
+    hybrid = model(layers=(Layer(caches=(State(kind="gdn", shapes=((8, 4),)),)),))
+    for version, outcome in (("0.32.0", Outcome.FAIL), ("0.19.1", Outcome.WARN)):
+        found = memory.state_blocks_below_max_num_seqs(launch(version=version, max_num_seqs=1024), hybrid, short)
+        assert [one.outcome for one in found] == [outcome]
+    piecewise = launch(max_num_seqs=1024, cudagraph_mode="PIECEWISE")
+    assert not list(memory.state_blocks_below_max_num_seqs(piecewise, hybrid, short))

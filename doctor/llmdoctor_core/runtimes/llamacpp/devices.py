@@ -1,4 +1,5 @@
-"""Which device gets which layer, and the model buffers that follow: exact from the tensor table of a GGUF header.
+"""Which device gets which layer, and the model buffers that follow: exact from the tensor table of a GGUF header,
+estimated where no file was read.
 
 Source: ``llama_model_base::load_tensors`` (src/llama-model.cpp) and ``create_tensor`` (src/llama-model-loader.cpp),
 llama.cpp b11434; held against two RPC devices on b10434.
@@ -12,12 +13,16 @@ from bisect import bisect_right
 
 from msgspec import Struct
 
-from llmdoctor_core.facts import Gpu, Gpus, Launch, Model, TensorGroup
+from llmdoctor_core.facts import Certainty, Estimate, Gpu, Gpus, Launch, Model, TensorGroup
 
 from .context import as_number
+from .unread import Counted, counted
 
 HOST = -1
 """The CPU, where a device number is asked for."""
+AUTOMATIC = ("auto", -1)
+"""Values of -ngl that leave the number of layers to --fit."""
+SCATTERED = "-ot and the row and tensor split modes place parts of tensors, which is not forecast"
 
 
 class Split(Struct, frozen=True, kw_only=True):
@@ -49,7 +54,7 @@ def split(launch: Launch, layers: int, gpus: Gpus | None, gpu_layers: int | None
     """
     devices, notes = chosen_devices(launch, gpus)
     asked = launch.get("gpu_layers", "auto")
-    if asked == "auto" and gpu_layers is not None:
+    if asked in AUTOMATIC and gpu_layers is not None:
         asked = gpu_layers
     number = as_number(asked)
     count = layers + 1 if number is None or number < 0 else number
@@ -114,17 +119,30 @@ class ModelBuffers(Struct, frozen=True, kw_only=True):
     on_host: int
     host_name: str
     """The buffer's name in the log: ``CPU_Mapped`` where the file is mapped, ``CPU`` where it is read."""
-    exact: bool
-    why: str = ""
+    estimate: Counted | None = None
+    """Where no file was read: the count behind the sizes."""
+    scattered: str = ""
+    """Why tensors may lie elsewhere."""
+
+    def certainty(self, size: int) -> Certainty:
+        """Of one of the buffers."""
+        least, most = (self.estimate.least, self.estimate.most) if self.estimate else (1.0, 1.0)
+        if self.scattered:
+            return Estimate(low=0, high=round((self.on_host + sum(self.on_device)) * most), why=self.scattered)
+        if self.estimate is None:
+            return "exact"
+        return Estimate(low=round(size * least), high=round(size * most), why=self.estimate.why)
 
 
 def model_buffers(launch: Launch, model: Model, split: Split, trunk: int) -> ModelBuffers | None:
-    """The model buffers of the launch; None where the tensors of the file are not known.
+    """The model buffers of the launch; None where neither the tensors of the file nor the configuration are known.
 
     ``trunk``: number of layers without multi-token prediction, whose tensors are loaded only for a draft context.
     """
-    groups = [group for group in model.source.gguf_tensors if _loaded(group, launch, trunk)]
-    if not groups or model.source.weight_bytes is None:
+    tensors = model.source.gguf_tensors if model.source.weight_bytes is not None else ()
+    estimate = None if tensors else counted(launch, model)
+    groups = [group for group in (estimate.groups if estimate else tensors) if _loaded(group, launch, trunk)]
+    if not groups:
         return None
     on_device = [0] * len(split.devices)
     host: list[TensorGroup] = []
@@ -138,12 +156,13 @@ def model_buffers(launch: Launch, model: Model, split: Split, trunk: int) -> Mod
         # The embedding is the output too: a second copy on the output's device (TENSOR_DUPLICATED).
         on_device[split.output] += sum(group.bytes for group in groups if _is_token_embedding(group, model))
     mapped = maps_file(launch)
+    scattered = bool(launch.get("override_tensor")) or launch.get("split_mode") in ("row", "tensor")
     return ModelBuffers(
         on_device=tuple(on_device),
-        on_host=_mapped_range(host) if mapped else sum(group.bytes for group in host),
+        on_host=_mapped_range(host) if mapped and estimate is None else sum(group.bytes for group in host),
         host_name="CPU_Mapped" if mapped else "CPU",
-        exact=not launch.get("override_tensor") and launch.get("split_mode") not in ("row", "tensor"),
-        why="-ot and the row and tensor split modes place parts of tensors, which is not forecast",
+        estimate=estimate,
+        scattered=SCATTERED if scattered else "",
     )
 
 

@@ -16,7 +16,7 @@ from llmdoctor_core.facts import Launch
 
 from .builds import has
 from .context import Context
-from .devices import Split
+from .devices import AUTOMATIC, Split
 from .geometry import Geometry
 
 MIB = 1 << 20
@@ -34,6 +34,8 @@ class Fit(Struct, frozen=True, kw_only=True):
     """The total context an unset -c is lowered to."""
     gpu_layers: Range | None = None
     """Layers that stay on the device (one device, a model without experts)."""
+    open: bool = False
+    """True where it moves layers or experts to the CPU and how many is not known: the devices then hold less."""
     notes: tuple[str, ...] = ()
 
 
@@ -117,12 +119,12 @@ def _layers(
         ("cpu_moe", "-cmoe"),
         ("n_cpu_moe", "-ncmoe"),
     ):
-        if launch.given(name) and launch.get(name) != "auto":
+        if launch.given(name) and launch.get(name) not in AUTOMATIC:
             notes.append(f"--fit gives up: {said} is set, so it moves no layers; the context stays lowered")
             return Fit(context=context, notes=tuple(notes))
     if len(targets) > 1 or kept.experts:
         notes.append("--fit moves layers or experts to the CPU; how many is not forecast for this model or split")
-        return Fit(context=context, notes=tuple(notes))
+        return Fit(context=context, open=True, notes=tuple(notes))
     total = context[0] if context else None
 
     def fits(count: int, end: int) -> bool:

@@ -83,8 +83,7 @@ class Placement:
         weights = None if self.loads else 0
         if buffers is not None:
             weights = buffers.on_host if number == HOST else buffers.on_device[number]
-            most = buffers.on_host + sum(buffers.on_device)
-            certainty["weights"] = "exact" if buffers.exact else Estimate(low=0, high=most, why=buffers.why)
+            certainty["weights"] = buffers.certainty(weights)
         total = gpu.memory_total if gpu else None
         budget = gpu.memory_free if gpu and gpu.memory_free is not None else total
         return DeviceMemory(
@@ -112,10 +111,18 @@ class Drawn(Struct, frozen=True, kw_only=True):
 
 
 def range_of(row: DeviceMemory) -> tuple[int, int]:
-    known = (row.weights or 0) + (row.cache or 0)
+    """Bytes that a device is asked for, least and most."""
     compute = row.certainty["activations"]
     assert isinstance(compute, Estimate), "the compute buffer is never exact"
-    return known + int(compute.low), known + int(compute.high)
+    low, high = weights_range(row)
+    cache = row.cache or 0
+    return low + cache + int(compute.low), high + cache + int(compute.high)
+
+
+def weights_range(row: DeviceMemory) -> tuple[int, int]:
+    """Bytes of the weights on a device, least and most; equal where they are exact."""
+    weights, certainty = row.weights or 0, row.certainty.get("weights")
+    return (int(certainty.low), int(certainty.high)) if isinstance(certainty, Estimate) else (weights, weights)
 
 
 def second_contexts(place: Placement, setting: Context, draft: Model | None, spread: Split) -> tuple[Drawn, ...]:
@@ -173,6 +180,11 @@ def _both(mine: DeviceMemory, theirs: DeviceMemory) -> DeviceMemory:
     weights = None if mine.weights is None or theirs.weights is None else mine.weights + theirs.weights
     if weights is None:
         certainty.pop("weights", None)
+    else:
+        (low, high), (more_low, more_high) = weights_range(mine), weights_range(theirs)
+        parts = (row.certainty.get("weights") for row in (mine, theirs))
+        if why := "; ".join(dict.fromkeys(part.why for part in parts if isinstance(part, Estimate))):
+            certainty["weights"] = Estimate(low=low + more_low, high=high + more_high, why=why)
     return replace(
         mine,
         weights=weights,

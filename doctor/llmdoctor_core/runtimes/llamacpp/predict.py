@@ -19,7 +19,7 @@ from . import cache as caches
 from .builds import NEWEST_BUILD, build_of, has, unsettled
 from .cache import Types
 from .context import Context, context
-from .devices import Split, split
+from .devices import Split, model_buffers, split
 from .fit import Fit, fitted
 from .geometry import Geometry, geometry
 from .host import surprises
@@ -61,7 +61,7 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
         model=identity,
         cache=_cache(own, seconds, change),
         memory=memory,
-        refused=refusal or out_of_memory(memory),
+        refused=refusal or (None if change.open else out_of_memory(memory)),
         host=surprises(launch, model, kept, setting, types, spread),
         notes=notes + spread.notes + change.notes + tuple(second.why for second in seconds if second.why),
     )
@@ -70,8 +70,9 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
 def _fit(launch: Launch, model: Model, kept: Geometry, setting: Context, place: Placement, spread: Split) -> Fit:
     if not spread.devices or launch.get("fit") != "on":
         return Fit()
-    if not model.source.gguf_tensors or model.weight_bytes is None:
-        return Fit(notes=("whether --fit changes the context or -ngl is not known without the tensors of a GGUF file",))
+    if model_buffers(launch, model, spread, kept.layers) is None:
+        unknown = "whether --fit changes the context or -ngl is not known without the tensors of a GGUF file"
+        return Fit(notes=(unknown,), open=True)
     return fitted(launch, kept, setting, spread, place.usage, place.build)
 
 

@@ -14,7 +14,7 @@ from .cache import Types
 from .context import MAX_SEQUENCES, Context
 from .devices import HOST
 from .geometry import Geometry, architecture_of
-from .placement import range_of
+from .placement import range_of, weights_range
 
 
 def refused(launch: Launch, model: Model, kept: Geometry, setting: Context, types: Types, build: int) -> Refusal | None:
@@ -109,7 +109,7 @@ def out_of_memory(memory: tuple[DeviceMemory, ...]) -> Refusal | None:
             continue
         least, _ = range_of(row)
         if least > row.budget:
-            weights = row.weights > row.budget
+            weights = weights_range(row)[0] > row.budget
             return Refusal(
                 code="MEM801" if weights else "MEM803",
                 message=f"{row.name}: cudaMalloc failed: out of memory",
