@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from llmdoctor_core.facts import (
     Argument,
@@ -73,7 +73,7 @@ def _version(observed: str | None) -> tuple[str, bool]:
     """
     try:
         version = Version(observed) if observed else None
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or a number of more digits than Python reads
         version = None
     if version is None or (version.is_devrelease and version.release <= (0, 1)):
         return NEWEST, True
@@ -650,10 +650,25 @@ class _Resolver:
                 self.derive(name, value, why)
 
     def _graph_mode(self, given: Mapping[str, Any]) -> tuple[str, str]:
+        mode, why = self._asked_graph_mode(given)
+        model = self.model
+        if model is None or mode == "NONE":
+            return mode, why
+        full = mode.startswith("FULL")
+        lowered = self.rules["graph_mode_encoder_decoder"]
+        if model.pooling and full:
+            return "PIECEWISE", "pooling models have no full graphs"
+        if model.encoder_decoder and (full or lowered == "FULL_DECODE_ONLY"):
+            return lowered, "encoder-decoder models"
+        parallel = self.number("decode_context_parallel_size") > 1 or self.number("prefill_context_parallel_size") > 1
+        if parallel and full and self.rules["graph_mode_context_parallel"]:
+            return self.rules["graph_mode_context_parallel"], "context parallel, 0.11.1 and 0.12"
+        return mode, why
+
+    def _asked_graph_mode(self, given: Mapping[str, Any]) -> tuple[str, str]:
+        """The mode that the arguments name, or the release's own."""
         level = str(self.value("optimization_level"))
         compiled = given.get("mode", given.get("level"))
-        if self.on_cpu:
-            return "NONE", "a CPU has no CUDA graphs"
         if self.value("enforce_eager"):
             return "NONE", "--enforce-eager"
         if isinstance(given.get("cudagraph_mode"), str):
@@ -666,23 +681,9 @@ class _Resolver:
             return "NONE", f"compilation mode {compiled} has no piecewise graphs"
         if level in ("1", "O1"):
             return "PIECEWISE", "-O1"
-        return self._default_mode()
-
-    def _default_mode(self) -> tuple[str, str]:
-        mode, model = self.rules["graph_mode"], self.model
+        state = self.model is not None and _has_state(self.model)
         why = "PIECEWISE up to 0.10, FULL_AND_PIECEWISE since 0.11.0; the attention backend may lower it"
-        if model is None:
-            return mode, why
-        if _has_state(model):
-            mode = self.rules["graph_mode_state"]
-        if model.pooling:
-            return "PIECEWISE", "pooling models have no full graphs"
-        if model.encoder_decoder:
-            return self.rules["graph_mode_encoder_decoder"], "encoder-decoder models"
-        parallel = self.number("decode_context_parallel_size") > 1 or self.number("prefill_context_parallel_size") > 1
-        if parallel and self.rules["graph_mode_context_parallel"]:
-            return self.rules["graph_mode_context_parallel"], "context parallel, 0.11.1 and 0.12"
-        return mode, why
+        return self.rules["graph_mode_state" if state else "graph_mode"], why
 
     def _listed_sizes(self, given: Mapping[str, Any]) -> list[int] | None:
         lists = [
