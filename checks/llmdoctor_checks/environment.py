@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from packaging.markers import InvalidMarker, Marker
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from llmdoctor_core.check import check
@@ -71,7 +71,7 @@ def _applies(requirement: Requirement, target: TargetEnvironment) -> bool:
 def _satisfied(specifier: str, version: str) -> bool | None:
     try:
         return SpecifierSet(specifier).contains(version, prereleases=True)
-    except InvalidSpecifier:
+    except ValueError:  # InvalidSpecifier, InvalidVersion, or a number of more digits than Python reads
         return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from llmdoctor_core.facts import (
     Distribution,
@@ -64,7 +64,7 @@ def release(text: str | None) -> Version | None:
     """A version, or None for what is no version (``main``, an empty text)."""
     try:
         return Version(text) if text else None
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or a number of more digits than Python reads
         return None
 
 

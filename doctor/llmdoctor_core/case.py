@@ -103,11 +103,10 @@ def decode(data: bytes, name: str) -> Case:
     try:
         case = msgspec.json.decode(data, type=Case)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"{name} is not a case file: {error}") from None
-    if case.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]:
-        raise InputError(
-            f"{name} has case format {case.format_version}; this llmdoctor reads {FORMAT_VERSION.partition('.')[0]}.x"
-        )
+        raise InputError(f"{name} is not a case file: {str(error)[:400]}") from None
+    mine, theirs = FORMAT_VERSION.partition(".")[0], case.format_version[:40]
+    if theirs.partition(".")[0] != mine:
+        raise InputError(f"{name} has case format {theirs}; this llmdoctor reads {mine}.x")
     return case
 
 

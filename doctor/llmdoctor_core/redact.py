@@ -9,10 +9,12 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import fields
 
 from .case import Case
 
@@ -136,9 +138,7 @@ _NO_VALUE = _words(
 # A name begins where its run of characters does, and its value is looked at only where the name is a secret's: a
 # search from every letter, or for the value of every name, takes hours on one long line.
 _ASSIGNED = re.compile(r"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]+)(?P<link>['\"]?\s*(?:=|:)\s*|\s+(?=\S))")
-_ASSIGNED_VALUE = re.compile(
-    rf"{_ALREADY}(?:'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[^\s'\",;&)\]}}<>]+)"
-)
+_ASSIGNED_VALUE = re.compile(rf"{_ALREADY}(?:'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[^\s'\",;&)\]}}<>]+)")
 _FLAG = re.compile(r"(?<![\w-])--?(?P<name>[a-z][a-z0-9_-]*)(?P<link>=|\s+)")
 _FLAG_VALUE = re.compile(rf"{_ALREADY}(?:'[^'\n]*'|\"[^\"\n]*\"|(?!-)[^\s'\",;<>]+)")
 _QUAD = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.-]*\.\d)(?!\w)")
@@ -256,6 +256,15 @@ RULES: tuple[Rule, ...] = (
 """In order: an earlier rule's pseudonym is not looked at again."""
 
 
+@cache
+def _enumerated(kind: type[Struct]) -> frozenset[str]:
+    """Fields whose values come from a fixed list."""
+    hints = {field.name: field.type for field in fields(kind)}
+    return frozenset(
+        name for name, hint in hints.items() if Literal in (get_origin(hint), *map(get_origin, get_args(hint)))
+    )
+
+
 class Redactor:
     """Redacts any number of texts and cases with one set of pseudonyms."""
 
@@ -294,7 +303,7 @@ class Redactor:
             self._known["user"].add(user)
         if case.host:
             self._known["host"].add(case.host)
-        plain = self._walk(msgspec.to_builtins(case), "case", "")
+        plain = self._walk(case, "case", "")
         return msgspec.convert(plain, Case)
 
     def value(self, value: Any, where: str) -> Any:
@@ -374,6 +383,8 @@ class Redactor:
     def _walk(self, value: Any, where: str, name: str) -> Any:
         if isinstance(value, str):
             return self._named(value, where, name)
+        if isinstance(value, Struct):
+            return self._facts(value, where)
         if isinstance(value, dict):
             return {
                 (self.text(key, where) if isinstance(key, str) else key): self._walk(item, f"{where}.{key}", str(key))
@@ -387,6 +398,16 @@ class Redactor:
                 before = item if isinstance(item, str) else ""
             return walked
         return value
+
+    def _facts(self, value: Struct, where: str) -> dict[str, Any]:
+        """A fact as plain values. What a case may only hold from a list stays: a user can be called ``serve``."""
+        config = value.__struct_config__
+        plain: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
+        for field in fields(value):
+            item = getattr(value, field.name)
+            kept = field.name in _enumerated(type(value))
+            plain[field.encode_name] = item if kept else self._walk(item, f"{where}.{field.name}", field.name)
+        return plain
 
     def _named(self, value: str, where: str, name: str) -> str:
         if not value or PSEUDONYM.fullmatch(value):

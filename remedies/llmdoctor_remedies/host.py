@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from llmdoctor_core.derive import Facts
 from llmdoctor_core.facts import (
@@ -59,7 +59,7 @@ def postpone_annotations(finding: Finding, facts: Facts) -> Alternatives:
 def _version(text: str | None) -> Version:
     try:
         return Version(text or "0")
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or a number of more digits than Python reads
         return Version("0")
 
 

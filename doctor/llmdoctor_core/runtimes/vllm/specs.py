@@ -41,6 +41,15 @@ from .since import at, release, table
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4}
 DSA_SCALE_ELEMENTS = 128
 """The indexer of DeepSeek sparse attention keeps one float32 scale for 128 FP8 elements."""
+STATE_SIZES = {
+    "gdn": {"key_heads", "key_dim", "value_heads", "value_dim", "conv_kernel"},
+    "mamba2": {"groups", "inner", "state_size", "heads", "head_dim", "conv_kernel"},
+    "mamba1": {"inner", "state_size", "conv_kernel"},
+    "kda": {"heads", "head_dim", "conv_kernel"},
+    "short_conv": {"channels", "conv_kernel"},
+    "linear": {"heads", "head_dim"},
+}
+"""Parameters that each kind of state is worked out from."""
 NGRAM_LIKE = ("ngram", "ngram_gpu", "suffix", "[ngram]")
 """Speculative methods without layers of their own."""
 
@@ -528,6 +537,11 @@ class _Layout:
         """Bytes of one sequence's state in one layer on one rank (MambaStateShapeCalculator of mamba_utils.py)."""
         conv, temporal = self.state_dtypes(cache)
         size, ranks = cache.parameters, self.tensor
+        if missing := STATE_SIZES.get(cache.kind, set()) - size.keys():
+            raise InputError(
+                f"{self.model.name}: its files do not tell {', '.join(sorted(missing))} of its {cache.kind} layers, "
+                "which vLLM's state is worked out from (a GGUF header has other words: give the model's config.json)"
+            )
         more = self.tokens if cache.kind in self.rules.convolution_speculates else 0
         if cache.kind == "gdn":
             channels = 2 * size["key_heads"] * size["key_dim"] + size["value_heads"] * size["value_dim"]
