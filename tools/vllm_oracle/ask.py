@@ -34,6 +34,7 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_DIST_IDENT": "oracle",
 }
 TIME_LIMIT = 300
 
@@ -81,7 +82,11 @@ def prepare(unpacked: Path | None) -> str:
 def serve(gpu: dict[str, Any], cases: list[dict[str, Any]], answers: Path, version: str) -> None:
     import pretend
 
-    if gpu["name"] != "CPU":  # which the wheel is built for
+    if gpu["name"] == "CPU":  # which the wheel is built for; it knows it by its version's local part
+        import vllm.platforms
+
+        vllm.platforms.vllm_version_matches_substr = lambda text: text == "cpu"
+    else:
         pretend.install(gpu)
     import vllm.engine.arg_utils
     import vllm.v1.core.kv_cache_utils  # noqa: F401

