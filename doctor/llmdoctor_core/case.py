@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import typing
 from functools import lru_cache
 from typing import Any
@@ -93,7 +94,11 @@ def fact_types() -> frozenset[type]:
 
 def encode(case: Case) -> bytes:
     """The case as JSON, indented, keys in a fixed order."""
-    return msgspec.json.format(msgspec.json.encode(case), indent=1) + b"\n"
+    try:
+        data = msgspec.json.encode(case)
+    except UnicodeEncodeError:  # a path or an argument that is no UTF-8, which Python keeps as half surrogates
+        data = json.dumps(msgspec.to_builtins(case), ensure_ascii=False).encode("utf-8", "replace")
+    return msgspec.json.format(data, indent=1) + b"\n"
 
 
 def decode(data: bytes, name: str) -> Case:

@@ -36,6 +36,8 @@ HOST_FACTS = (
 )  # fmt: skip
 OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
 MOST_GPUS = 1024
+MOST_CONFIG = 1 << 20
+"""Characters of a ``--config`` file that are read."""
 DOCKER_SHM = 64 << 20
 """/dev/shm of a container started without --shm-size (Docker and Podman reference, `run`)."""
 
@@ -282,8 +284,11 @@ def _config_files(argv: tuple[str, ...], file: str | None) -> dict[str, str]:
             continue
         path = value if equals else (argv[position + 1] if position + 1 < len(argv) else "")
         try:
-            files[path] = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            if not Path(path).is_file():  # a device or a pipe would be waited for
+                raise FileNotFoundError("no such file")
+            with Path(path).open(encoding="utf-8") as opened:
+                files[path] = opened.read(MOST_CONFIG)
+        except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a NUL
             if file is None:
                 raise InputError(f"--config {path}: {error}") from None
     return files

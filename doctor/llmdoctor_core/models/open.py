@@ -73,6 +73,8 @@ def _local(path: Path) -> ModelSource:
         if (path / "config.json").is_file():
             return read_folder(path, path.resolve().name or str(path), "folder")
         return read_gguf(_only_gguf(path), origin="folder")
+    if not path.is_file():  # a device or a pipe would be waited for
+        raise InputError(f"{path} is neither a folder nor a file")
     if path.name == "config.json":
         return read_folder(path.parent, path.resolve().parent.name, "folder")
     if path.suffix.lower() == ".gguf" or _starts_as_gguf(path):
