@@ -71,7 +71,7 @@ def argument_unknown(launch: Launch) -> Iterator[Finding]:
             )
 
 
-@check("ARG902", "argument-removed", runtimes={"vllm", "llamacpp"}, remedy="speculative-config")
+@check("ARG902", "argument-removed", runtimes={"vllm", "llamacpp"}, remedy="replace-removed-argument")
 def argument_removed(launch: Launch) -> Iterator[Finding]:
     """An argument was removed or renamed in the server's version."""
     # The newest release stands in where none was observed: an older one may still take the argument.
