@@ -34,9 +34,10 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
-    "VLLM_DIST_IDENT": "oracle",
 }
 TIME_LIMIT = 300
+CPU = "CPU"
+"""Name of the device for cases of the CPU's platform, which stand in a file of their own."""
 
 
 def main() -> None:
@@ -50,7 +51,8 @@ def main() -> None:
     if options.answers.exists():
         answered = {json.loads(line)["id"] for line in options.answers.read_text().splitlines()}
     open_cases = [case for case in cases if case["id"] not in answered]
-    version = prepare(options.vllm)
+    cpu = bool(cases) and all(case["gpu"]["name"] == CPU for case in cases)
+    version = prepare(options.vllm, "+cpu" if cpu else "")
     by_gpu: dict[str, list[dict[str, Any]]] = {}
     for case in open_cases:
         by_gpu.setdefault(json.dumps(case["gpu"], sort_keys=True), []).append(case)
@@ -62,8 +64,8 @@ def main() -> None:
         os.waitpid(pid, 0)
 
 
-def prepare(unpacked: Path | None) -> str:
-    """Environment and import path for vLLM, and its version."""
+def prepare(unpacked: Path | None, local: str) -> str:
+    """Environment and import path for vLLM, and its version; by ``local``, +cpu, vLLM knows a build for the CPU."""
     os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
     folder = unpacked or Path(next(p for p in sys.path if (Path(p) / "vllm" / "version.py").exists()))
     metadata = next(folder.glob("vllm*-[0-9]*.dist-info/METADATA"))
@@ -72,7 +74,7 @@ def prepare(unpacked: Path | None) -> str:
     sys.path.insert(0, str(HERE))
     from pretend import write_stand_ins
 
-    write_stand_ins(stand_ins, version)
+    write_stand_ins(stand_ins, version + local)
     paths = [str(stand_ins)] + ([str(unpacked)] if unpacked else [])
     sys.path[1:1] = paths
     os.environ["PYTHONPATH"] = os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])
@@ -82,11 +84,7 @@ def prepare(unpacked: Path | None) -> str:
 def serve(gpu: dict[str, Any], cases: list[dict[str, Any]], answers: Path, version: str) -> None:
     import pretend
 
-    if gpu["name"] == "CPU":  # which the wheel is built for; it knows it by its version's local part
-        import vllm.platforms
-
-        vllm.platforms.vllm_version_matches_substr = lambda text: text == "cpu"
-    else:
+    if gpu["name"] != CPU:
         pretend.install(gpu)
     import vllm.engine.arg_utils
     import vllm.v1.core.kv_cache_utils  # noqa: F401
