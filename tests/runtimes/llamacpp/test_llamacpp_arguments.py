@@ -110,7 +110,7 @@ def test_between_two_trees_nothing_is_claimed() -> None:
         (("-c", "32k"), "ignored", "read as 32:"),
         (("-c", "99999999999"), "invalid", "32 bits"),
         (("-np", "0"), "invalid", "n_parallel"),
-        (("-c", "-5"), "invalid", "GGML_ASSERT"),
+        (("-c", "-5"), "invalid", "read as 4,294,967,291 tokens"),
         (("-b", "0"), "invalid", "GGML_ASSERT"),
         (("-ctk", "q3_k"), "invalid", "Unsupported cache type: q3_k"),
         (("-fa", "maybe"), "invalid", "on, off or auto"),

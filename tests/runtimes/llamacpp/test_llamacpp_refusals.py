@@ -122,3 +122,21 @@ def test_latent_cache_held_values_before_b7780() -> None:
     assert old is not None
     assert new is not None
     assert old.bytes * 576 == new.bytes * (576 + 512)
+
+
+def test_a_negative_context_is_refused_and_takes_no_negative_bytes() -> None:
+    """A real server (b10434) reads -5 as 4,294,967,291 tokens and does not start."""
+    made = forecast(measured_model("tiny-qwen3-8b"), "-c", "-5")
+    assert made.refused is not None
+    assert made.refused.code == "ARG901"
+    assert made.cache is not None
+    assert made.cache.bytes is not None
+    assert made.cache.bytes > 0
+
+
+def test_a_negative_physical_batch_is_as_large_as_the_logical_one() -> None:
+    """`-c 512 -ub -3` prints n_ubatch = 512 (b10434)."""
+    model = measured_model("tiny-qwen3-8b")
+    odd, plain = (forecast(model, "-c", "512", "-np", "1", "-ub", size, gpus=stand_ins(1)) for size in ("-3", "512"))
+    assert odd.refused is None
+    assert odd.memory[0].activations == plain.memory[0].activations

@@ -33,8 +33,9 @@ _CUMULATIVE = {"spec_type", "override_tensor", "lora", "control_vector", "overri
 _ON_OFF_AUTO = {"flash_attn", "fit"}
 _CACHE_TYPES = {"cache_type_k", "cache_type_v", "spec_draft_type_k", "spec_draft_type_v"}
 
-_LEAST = {"ctx_size": 0, "batch_size": 1, "ubatch_size": 0, "kv_unified_per_slot": 0}
-"""Sizes in tokens that the server casts to unsigned: a smaller one aborts it (-c -5: exit status 134)."""
+_LEAST = {"ctx_size": 0, "batch_size": 1, "kv_unified_per_slot": 0}
+"""Sizes in tokens that the server casts to unsigned: a smaller one ends its start (b10434, b11434), by slots and
+build with a failed GGML_ASSERT, 'n_ctx_seq == 0' or 'failed to allocate buffer for kv cache'. A negative -ub is -b."""
 
 Span = tuple[int | None, int | None]
 
@@ -299,7 +300,8 @@ class _Reader:
             self._problem("invalid", flag, "invalid value for n_parallel: 0 slots cannot serve")
             value = None
         if row.name in _LEAST and isinstance(value, int) and value < _LEAST[row.name]:
-            self._problem("invalid", flag, f"{value} ends the start with a failed GGML_ASSERT")
+            told = f"{value} is read as {value % 2**32:,} tokens" if value < 0 else f"{value} leaves no token a step"
+            self._problem("invalid", flag, f"{told}: the start ends ('GGML_ASSERT', 'n_ctx_seq == 0', out of memory)")
             value = None
         if value is not None:
             self._set(row, value, flag, origin)

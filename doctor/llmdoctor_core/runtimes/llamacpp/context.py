@@ -131,7 +131,7 @@ def batches(launch: Launch, total: int, causal: bool) -> tuple[int, int]:
     if not causal:
         batch = min(batch, ubatch)
     batch = min(total, batch)
-    return batch, min(batch, ubatch or batch)
+    return batch, min(batch, ubatch) if ubatch > 0 else batch  # cast to unsigned: a negative one is larger
 
 
 def _unset(launch: Launch, build: int, geometry: Geometry, slots: int, unified: bool) -> int:
