@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+import zlib
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -142,10 +143,12 @@ def read_bundle(path: Path) -> Bundle:
             entries = archive.infolist()
             if len(entries) > MAX_MEMBERS or any(entry.file_size > MAX_MEMBER for entry in entries):
                 raise InputError(f"{path} holds more than a bundle may")
+            if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
+                raise InputError(f"{path} is packed in a way that no bundle is")
             contents = {entry.filename: _limited(archive, entry, path) for entry in entries}
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         raise InputError(f"{path} is no bundle: {error}") from None
     if MANIFEST not in contents:
         raise InputError(f"{path} is no bundle: it has no {MANIFEST}")
