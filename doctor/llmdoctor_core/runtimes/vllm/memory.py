@@ -263,7 +263,7 @@ def beside(
         row
         for row in data["non_torch"]
         if row["tensor_parallel"] == parallel
-        and row["capability"][0] <= major <= row["capability"][1]
+        and row.get("capability", [major])[0] <= major <= row.get("capability", [major])[-1]
         and release(row["since"]) <= version
     )
     memory = (total or 1 << 60) / GIB
