@@ -37,44 +37,31 @@ COMMON: dict[str, Any] = {
     "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu", "tie_word_embeddings": False,
     "attention_bias": False, "torch_dtype": "bfloat16", "eos_token_id": 2, "bos_token_id": 1,
 }  # fmt: skip
-MODELS: dict[str, tuple[dict[str, Any], str]] = {
-    "plain": (
-        COMMON | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"},
-        "--block-size 128",
-    ),
-    "sliding window": (
-        COMMON | {
-            "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_hidden_layers": 8,
-            "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 1024, "query_pre_attn_scalar": 64,
-            "layer_types": ["sliding_attention"] * 5 + ["full_attention"] + ["sliding_attention"] * 2,
-            "rope_local_base_freq": 1e4,
-        },
-        "--block-size 128 --max-num-batched-tokens 2048 --no-async-scheduling",
-    ),
-    "latent": (
-        COMMON | {
-            "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "num_hidden_layers": 3,
-            "num_key_value_heads": 4, "moe_intermediate_size": 128, "kv_lora_rank": 512, "q_lora_rank": None,
-            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 8,
-            "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1,
-            "n_group": 1, "topk_group": 1, "topk_method": "greedy", "scoring_func": "softmax", "norm_topk_prob": False,
-            "routed_scaling_factor": 1.0,
-        },
-        "--block-size 16",
-    ),
-    "hybrid": (
-        COMMON | {
-            "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "moe_intermediate_size": 128,
-            "shared_expert_intermediate_size": 128, "partial_rotary_factor": 0.25, "linear_num_key_heads": 4,
-            "linear_num_value_heads": 8, "linear_key_head_dim": 64, "linear_value_head_dim": 64,
-            "linear_conv_kernel_dim": 4, "full_attention_interval": 4, "num_experts": 4, "num_experts_per_tok": 2,
-            "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
-        },
-        "--block-size 128 --no-async-scheduling",
-    ),
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": COMMON | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"},
+    "sliding window": COMMON | {
+        "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_hidden_layers": 8,
+        "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 1024, "query_pre_attn_scalar": 64,
+        "layer_types": ["sliding_attention"] * 5 + ["full_attention"] + ["sliding_attention"] * 2,
+        "rope_local_base_freq": 1e4,
+    },
+    "latent": COMMON | {
+        "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "num_hidden_layers": 3,
+        "num_key_value_heads": 4, "moe_intermediate_size": 128, "kv_lora_rank": 512, "q_lora_rank": None,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 8,
+        "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1,
+        "n_group": 1, "topk_group": 1, "topk_method": "greedy", "scoring_func": "softmax", "norm_topk_prob": False,
+        "routed_scaling_factor": 1.0,
+    },
+    "hybrid": COMMON | {
+        "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "moe_intermediate_size": 128,
+        "shared_expert_intermediate_size": 128, "partial_rotary_factor": 0.25, "linear_num_key_heads": 4,
+        "linear_num_value_heads": 8, "linear_key_head_dim": 64, "linear_value_head_dim": 64,
+        "linear_conv_kernel_dim": 4, "full_attention_interval": 4, "num_experts": 4, "num_experts_per_tok": 2,
+        "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+    },
 }  # fmt: skip
-"""Tiny models by kind, with the arguments in which a CPU differs from the GPU that is forecast: the block its attention
-takes, and that it schedules synchronously."""
+"""Tiny models by kind."""
 
 
 @pytest.fixture
@@ -110,23 +97,23 @@ def _tag(process: psutil.Process) -> str | None:
         return None
 
 
-def command(folder: Path, words: str) -> tuple[str, ...]:
-    common = "--load-format dummy --skip-tokenizer-init --enforce-eager --max-model-len 4096"
-    return ("vllm", "serve", str(folder), *common.split(), *words.split())
+def command(folder: Path) -> tuple[str, ...]:
+    """Nothing that would say what the CPU's platform decides: block, batch, scheduling and pool are its defaults."""
+    words = "--load-format dummy --skip-tokenizer-init --enforce-eager --max-model-len 4096"
+    return ("vllm", "serve", str(folder), *words.split())
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_it_starts_as_predicted_and_gives_one_token(kind: str, place: dict[str, str], tmp_path: Path) -> None:
-    config, words = MODELS[kind]
-    folder = write_config(tmp_path / "model", config)
+    folder = write_config(tmp_path / "model", MODELS[kind])
     assert ENVIRONMENT is not None
     argv = [sys.executable, "-m", "llmdoctor_core", "load", "--until", "first-token", "--timeout", str(START)]
-    argv += ["--kv-memory", "1GiB", "--python", f"{ENVIRONMENT}/bin/python", "--format", "json"]
+    argv += ["--python", f"{ENVIRONMENT}/bin/python", "--format", "json"]
     # the doctor's own environment is not the server's: only the command's is
     assigned = [f"{name}={place[name]}" for name in sorted(place) if place[name] != os.environ.get(name)]
     own = {**os.environ, "XDG_STATE_HOME": place["XDG_STATE_HOME"]}
     done = subprocess.run(
-        [*argv, "--", "env", *assigned, *command(folder, words)], capture_output=True, text=True, env=own, timeout=600
+        [*argv, "--", "env", *assigned, *command(folder)], capture_output=True, text=True, env=own, timeout=600
     )
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
@@ -142,10 +129,9 @@ def test_it_starts_as_predicted_and_gives_one_token(kind: str, place: dict[str, 
 
 
 def test_a_vllm_that_runs_is_read_and_compared(place: dict[str, str], tmp_path: Path) -> None:
-    config, words = MODELS["plain"]
-    folder = write_config(tmp_path / "model", config)
+    folder = write_config(tmp_path / "model", MODELS["plain"])
     port = free_port()
-    argv = command(folder, words)
+    argv = command(folder)
     with Process(place) as process:
         process.start((*argv, "--host", "127.0.0.1", "--port", str(port)))
         client = Client(f"http://127.0.0.1:{port}")
@@ -158,7 +144,9 @@ def test_a_vllm_that_runs_is_read_and_compared(place: dict[str, str], tmp_path: 
     assert reading.cache_config["num_gpu_blocks"] == "4096"
     assert reading.unread == {}
     assert {shown.sign.name for shown in reading.signs} >= {"preemptions", "requests waiting", "cache use"}
-    launch = LaunchRequest(runtime="vllm", argv=argv, version="0.32.0", version_source="test", kv_memory=1 << 30)
+    launch = LaunchRequest(
+        runtime="vllm", argv=argv, version="0.32.0", version_source="test", environment=place, platform="cpu"
+    )
     facts = Facts(Case(launch=launch, model=open_model(str(folder), offline=True)))
     assert findings(reading, facts.get(Forecast), Unavailable(reason="-")) == ()
 
@@ -169,7 +157,7 @@ def test_a_start_that_fails_is_the_condition_it_is(place: dict[str, str], tmp_pa
     config = COMMON | {"architectures": ["NoSuchForCausalLM"], "model_type": "qwen3"}
     folder = write_config(tmp_path / "model", config)
     argv = [sys.executable, "-m", "llmdoctor_core", "load", "--timeout", str(START), "--format", "json"]
-    argv += ["--python", f"{ENVIRONMENT}/bin/python", "--", *command(folder, "")]
+    argv += ["--python", f"{ENVIRONMENT}/bin/python", "--", *command(folder)]
     done = subprocess.run(argv, capture_output=True, text=True, env=place, timeout=600)
     assert done.returncode == 1, done.stderr
     codes = [finding["code"] for finding in json.loads(done.stdout)["findings"]]
