@@ -78,7 +78,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     window_and_one_types: tuple[str, ...]
     checkpoint_kv_dtype: bool
     sparse_latent_auto: Literal["auto", "fp8_ds_mla"]
-    sliding_value_dim: bool
+    own_value_dim: bool
     sliding_block: Literal["primary", "smallest"]
     cpu_kernel_block: int
     in_flight: Literal["one batch", "concurrent batches"]
@@ -461,9 +461,7 @@ class _Layout:
         number: int | None,
     ) -> Spec:
         heads = max(1, cache.kv_heads // self.tensor)
-        value = cache.value_dim
-        if kind == "sliding" and not self.rules.sliding_value_dim:
-            value = cache.key_dim
+        value = cache.value_dim if self.rules.own_value_dim else cache.key_dim
         name = self.dtype if self._unquantized(kind, number) else self.kv_dtype
         token = token_bytes(self._kv(name), heads, cache.key_dim, value)
         block = self._block_of(kind, token)
