@@ -11,6 +11,7 @@ import importlib.machinery
 import os
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,7 @@ KERNEL_NAMESPACES = {
     "_vllm_fa2_C",
     "_vllm_fa3_C",
     "_qutlass_C",
+    "_flashkda_C",
 }
 EXTENSIONS = (
     "vllm._C_stable_libtorch",
@@ -106,12 +108,34 @@ class _Decorator(_NoKernel):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else _Decorator(self._name + "()")
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __getitem__(self, key: Any) -> Any:
+        return self
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (object,)
+
+    def __index__(self) -> int:
+        return 1
+
+    def _one(self, other: Any) -> int:
+        """Sizes of buffers that no kernel will fill."""
+        return 1
+
+    def _no(self, other: Any) -> bool:
+        return False
+
+    __lt__ = __gt__ = __le__ = __ge__ = _no
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = _one
+
 
 class _AnyClass(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return lambda *args, **kwargs: None
+        return _Decorator(f"{cls.__name__}.{name}")
 
 
 class _AnyModule(types.ModuleType):
@@ -247,7 +271,7 @@ def _lenient_torch(torch: Any, capability: tuple[int, ...], name: str, total: in
             return original(self, key)
         except AttributeError:
             if self.__dict__.get("name") in KERNEL_NAMESPACES and not key.startswith("__"):
-                return _NoKernel(key)
+                return (lambda *args, **kwargs: 1) if key.endswith("_size") else _NoKernel(key)
             raise
 
     _OpNamespace.__getattr__ = attribute  # type: ignore[method-assign]
@@ -281,6 +305,7 @@ def _lenient_torch(torch: Any, capability: tuple[int, ...], name: str, total: in
         name=name, warp_size=32, regs_per_multiprocessor=65536, shared_memory_per_block_optin=166912,
         shared_memory_per_multiprocessor=167936, L2_cache_size=40 << 20, gcnArchName="",
     )  # fmt: skip
+    torch.accelerator.empty_cache = lambda: None
     cuda.set_device = lambda *a: None
     cuda.synchronize = lambda *a: None
 

@@ -116,3 +116,38 @@ def test_published_logs_come_out(row: dict[str, Any]) -> None:
         for got in [plan([specs], [blocks * stride], need, rules)]
     }
     assert (row["tokens"], row["concurrency"]) in printed
+
+
+DEEPSEEK_V4 = json.loads((DATA / "vllm-planner-deepseek-v4.json").read_text())
+
+
+@pytest.mark.parametrize("version", sorted({row["version"] for row in DEEPSEEK_V4["answers"]}))
+def test_layers_cut_into_repeats_are_packed_as_each_release_does(version: str) -> None:
+    """DeepSeek-V4 before 0.29: bytes of a block, the check and the printed concurrency each changed on their own."""
+    layers = [
+        Spec(kind=kind, block_size=block, page=page, window=window)
+        for count, kind, block, page, window in DEEPSEEK_V4["layers"]
+        for _ in range(count)
+    ]
+    for row in DEEPSEEK_V4["answers"]:
+        if row["version"] != version:
+            continue
+        need = Need(max_model_len=row["length"], in_flight_tokens=row["in_flight"])
+        if "refused" in row:
+            with pytest.raises(RefusedError) as refusal:
+                plan([layers], [row["pool"]], need, rules_for(version))
+            assert str(refusal.value) == row["refused"]
+        else:
+            made = plan([layers], [row["pool"]], need, rules_for(version))
+            assert (made.blocks, made.tokens) == (row["blocks"], row["tokens"])
+            assert made.concurrency == pytest.approx(row["concurrency"], rel=1e-9)
+
+
+def test_blocks_given_pass_the_check_that_the_release_makes() -> None:
+    """--num-gpu-blocks-override stands in for the pool since 0.20.1; before, the pool itself has to hold a request."""
+    layers = [Spec(kind="full", block_size=16, page=65536)] * 4
+    need = Need(max_model_len=4096, in_flight_tokens=2048, blocks_override=1000)
+    assert plan([layers], [1 << 20], need, rules_for("0.20.1")).blocks == 1000
+    with pytest.raises(RefusedError):
+        plan([layers], [1 << 20], need, rules_for("0.20.0"))
+    assert plan([layers], [1 << 30], need, rules_for("0.20.0")).blocks == 1000

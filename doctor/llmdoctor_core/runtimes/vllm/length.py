@@ -156,7 +156,7 @@ def _scaled(length: float, ropes: list[Mapping[str, Any]], unscaled: list[str]) 
         kind = _type(rope)
         if kind in unscaled:
             continue
-        factor = float(_tokens(rope.get("factor")) or factor)
+        factor = _tokens(rope.get("factor")) or factor
         if kind == "yarn":
             length = _tokens(rope.get("original_max_position_embeddings")) or length
     return length * factor, factor

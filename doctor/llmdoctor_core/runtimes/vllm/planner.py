@@ -85,7 +85,11 @@ class Rules(Struct, frozen=True, kw_only=True):
     tolerated_padding: float
     merge_buckets: bool
     packing: Literal["no", "window latent", "block outermost"]
+    packed_block: Literal["repeats", "slots", "widest group"]
+    packed_check: Literal["repeats", "blocks"]
+    packed_concurrency: Literal["bytes", "blocks"]
     printed_tokens: Literal["pool", "concurrency"]
+    given_blocks_are_the_pool: bool
     check: Literal["every layer", "first group", "every group"]
     null_block_reserved: bool
     estimates_length: bool
@@ -173,7 +177,7 @@ def outline(stages: Sequence[Sequence[Spec]], need: Need, rules: Rules) -> Outli
     return Outline(
         groups=tuple(groups),
         projected=projected,
-        strides=tuple(bytes_per_block(stage, need) for stage in projected),
+        strides=tuple(bytes_per_block(stage, need, rules) for stage in projected),
         blocks_per_request=sum(request_blocks(group, need, rules) for group in projected[0]),
         need=need,
     )
@@ -190,7 +194,7 @@ def plan(stages: Sequence[Sequence[Spec]], pools: Sequence[int], need: Need, rul
 def fill(stages: Sequence[Sequence[Spec]], known: Outline, pools: Sequence[int], rules: Rules) -> Plan:
     """The plan of an outline with its pools. Raises RefusedError where the memory does not do."""
     need = known.need
-    if need.blocks_override is not None:
+    if need.blocks_override is not None and rules.given_blocks_are_the_pool:
         pools = [need.blocks_override * stride for stride in known.strides]
     usable = [
         pool - stride if rules.null_block_reserved else pool for pool, stride in zip(pools, known.strides, strict=True)
@@ -203,7 +207,7 @@ def fill(stages: Sequence[Sequence[Spec]], known: Outline, pools: Sequence[int],
     if need.blocks_override is not None:
         blocks = need.blocks_override
     per_request = sum(request_blocks(group, fitted, rules) for group in known.projected[0])
-    concurrency = blocks / per_request
+    concurrency = blocks / _counted_blocks(known.projected[0], fitted, rules)
     tokens = printed_tokens(known.projected[0], blocks, concurrency, fitted, rules)
     padding = _padding(known.groups, rules)
     return Plan(
@@ -466,7 +470,7 @@ def _packed(layers: list[Spec], need: Need, rules: Rules) -> list[Group] | None:
     if len({spec.page for spec in layers}) <= 1:
         return None
     if rules.packing == "window latent" and any(spec.kind == "sliding latent" for spec in layers):
-        return _tuples(layers)
+        return _tuples(layers, rules)
     if rules.packing == "block outermost" and need.block_outermost:
         return _packed_buckets(layers)
     return None
@@ -488,9 +492,11 @@ def _repeated(pages: dict[int, list[int]]) -> int:
     return max(len(numbers) for numbers in pages.values())
 
 
-def _tuples(layers: list[Spec]) -> list[Group]:
+def _tuples(layers: list[Spec], rules: Rules) -> list[Group]:
     """``group_and_unify_kv_cache_specs`` and ``_get_kv_cache_groups_uniform_groups`` (0.20 to 0.28)."""
     latent = [n for n, spec in enumerate(layers) if spec.kind == "latent"]
+    if rules.packed_block != "widest group":
+        layers = _padded_to({layers[number].page for number in latent}, layers)
     windows: dict[tuple[int, int | None], list[int]] = {}
     for number, spec in enumerate(layers):
         if spec.kind == "sliding latent":
@@ -506,6 +512,16 @@ def _tuples(layers: list[Spec]) -> list[Group]:
             continue
         groups += [_group_of([n for repeat in repeats[i::count] for n in repeat], layers) for i in range(count)]
     return groups
+
+
+def _padded_to(sizes: set[int], layers: list[Spec]) -> list[Spec]:
+    """Windowed layers with the next larger page of the unbounded ones."""
+    return [
+        replace(spec, page=min((size for size in sizes if size >= spec.page), default=spec.page))
+        if spec.kind == "sliding latent"
+        else spec
+        for spec in layers
+    ]
 
 
 def _packed_buckets(layers: list[Spec]) -> list[Group]:
@@ -568,12 +584,44 @@ def approximate_divisor(values: Sequence[int], lower: int) -> int:
 # ------------------------------------------------------------------ the pool
 
 
-def bytes_per_block(groups: Sequence[Group], need: Need) -> int:
+def bytes_per_block(groups: Sequence[Group], need: Need, rules: Rules) -> int:
     """Bytes of one block of the pool: the widest group's pages (``_get_kv_cache_bytes_per_block``)."""
+    if _repeating(groups, rules):
+        if rules.packed_block == "repeats":
+            return _repeated_bytes(groups)
+        if rules.packed_block == "slots":  # of each page size the most that a group has
+            return sum(page * slots for page, slots in _slots(groups).items())
     if need.block_outermost and len({spec.page for group in groups for spec in group.specs}) > 1:
         widest = max(sum(spec.page for spec in group.specs) for group in groups)
         return _round_up(widest, math.lcm(*(spec.alignment for group in groups for spec in group.specs)))
     return max(sum(_round_up(spec.page, spec.alignment) for spec in group.specs) for group in groups)
+
+
+def _repeating(groups: Sequence[Group], rules: Rules) -> bool:
+    """Whether these are the groups of ``_tuples``."""
+    return rules.packing == "window latent" and len(groups) > 1 and any(g.spec.kind == "sliding latent" for g in groups)
+
+
+def _slots(groups: Sequence[Group]) -> dict[int, int]:
+    slots: dict[int, int] = {}
+    for group in groups:
+        for page, layers in Counter(spec.page for spec in group.specs).items():
+            slots[page] = max(slots.get(page, 0), layers)
+    return slots
+
+
+def _repeated_bytes(groups: Sequence[Group]) -> int:
+    """One page of each size of the unbounded layers, as often as the pattern repeats in the group that has it most."""
+    return sum({spec.page for spec in groups[0].specs}) * max(_slots(groups).values())
+
+
+def _counted_blocks(groups: Sequence[Group], need: Need, rules: Rules) -> int:
+    """Blocks of a request as this release counts them for the concurrency it prints."""
+    if not _repeating(groups, rules) or rules.packed_concurrency == "blocks":
+        return sum(request_blocks(group, need, rules) for group in groups)
+    pages = [sum(spec.page for spec in group.specs) for group in groups]
+    needed = sum(page * request_blocks(group, need, rules) for page, group in zip(pages, groups, strict=True))
+    return _ceil(needed, pages[0])
 
 
 def _of_stage(groups: Sequence[Group], first: int, count: int) -> tuple[Group, ...]:
@@ -609,7 +657,9 @@ def _needed(stage: Sequence[Spec], groups: Sequence[Group], need: Need, rules: R
     """Bytes that one request needs, as this release counts them for its check."""
     if rules.check == "every layer":
         return sum(layer_blocks(spec, need, rules) * spec.page for spec in stage)
-    stride = bytes_per_block(groups, need)
+    stride = bytes_per_block(groups, need, rules)
+    if rules.packed_check == "repeats" and _repeating(groups, rules):
+        stride = _repeated_bytes(groups)
     if rules.check == "first group" and len(groups) > 1:
         return stride * request_blocks(groups[0], need, rules)
     return stride * sum(request_blocks(group, need, rules) for group in groups)

@@ -80,6 +80,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     sparse_latent_auto: Literal["auto", "fp8_ds_mla"]
     own_value_dim: bool
     sliding_block: Literal["primary", "smallest"]
+    window_block_fills_page: bool
+    kv_dtype_ignored: tuple[str, ...]
     cpu_kernel_block: int
     in_flight: Literal["one batch", "concurrent batches"]
     chunked_with_hybrid_manager: bool
@@ -476,7 +478,7 @@ class _Layout:
         )
 
     def _block_of(self, kind: planner.Kind, token: int) -> int:
-        if kind == "sliding" and self.shared_page:
+        if kind == "sliding" and self.shared_page and self.rules.window_block_fills_page:
             return max(self.kernel_block, self.shared_page // token // self.kernel_block * self.kernel_block)
         if kind == "sliding" and self.rules.sliding_block == "smallest":
             return self.kernel_block
@@ -484,6 +486,8 @@ class _Layout:
 
     def _unquantized(self, kind: planner.Kind, number: int | None) -> bool:
         skipped = self.launch.get("kv_cache_dtype_skip_layers") or ()
+        if self.model.config.get("model_type") in self.rules.kv_dtype_ignored:
+            return True
         if number is None or self.kv_dtype == self.dtype:
             return False
         if str(number) in {str(entry) for entry in skipped}:
@@ -699,7 +703,9 @@ class _Layout:
     def _chunk_size(self) -> int:
         given = self.launch.get("mamba_block_size")
         text = {**self.model.config, **(self.model.config.get("text_config") or {})}
-        return int(given or text.get("mamba_chunk_size") or text.get("chunk_size") or 256)
+        chunked = any(isinstance(c, State) and c.kind == "mamba2" for layer in self.model.layers for c in layer.caches)
+        absent = 256 if chunked else 2048  # what transformers fills in; what vLLM takes where there is no chunk
+        return int(given or text.get("mamba_chunk_size") or text.get("chunk_size") or absent)
 
 
 def _packed(kind: planner.Kind, block: int, size: int, window: int | None, content: str, rows: dict[str, Any]) -> Spec:
