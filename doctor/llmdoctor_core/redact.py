@@ -257,11 +257,11 @@ RULES: tuple[Rule, ...] = (
 
 
 @cache
-def _enumerated(kind: type[Struct]) -> frozenset[str]:
-    """Fields whose values come from a fixed list."""
-    hints = {field.name: field.type for field in fields(kind)}
-    return frozenset(
-        name for name, hint in hints.items() if Literal in (get_origin(hint), *map(get_origin, get_args(hint)))
+def _fields(kind: type[Struct]) -> tuple[tuple[str, str, bool], ...]:
+    """Name, name in JSON, and whether the value comes from a fixed list."""
+    return tuple(
+        (field.name, field.encode_name, Literal in (get_origin(field.type), *map(get_origin, get_args(field.type))))
+        for field in fields(kind)
     )
 
 
@@ -403,10 +403,9 @@ class Redactor:
         """A fact as plain values. What a case may only hold from a list stays: a user can be called ``serve``."""
         config = value.__struct_config__
         plain: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
-        for field in fields(value):
-            item = getattr(value, field.name)
-            kept = field.name in _enumerated(type(value))
-            plain[field.encode_name] = item if kept else self._walk(item, f"{where}.{field.name}", field.name)
+        for name, written, enumerated in _fields(type(value)):
+            item = getattr(value, name)
+            plain[written] = item if enumerated else self._walk(item, f"{where}.{name}", name)
         return plain
 
     def _named(self, value: str, where: str, name: str) -> str:
