@@ -20,7 +20,7 @@ ALLOWED = {
     "finding": {"facts"},
     "check": {"facts", "finding"},
     "llmdoctor_checks": {"facts", "finding", "check", "units", "runtimes"},
-    "llmdoctor_remedies": {"facts", "finding", "remedy", "derive"},
+    "llmdoctor_remedies": {"facts", "finding", "remedy", "derive", "units"},
 }
 SYSTEM = {"subprocess", "socket", "urllib", "http", "psutil", "pynvml", "huggingface_hub", "time", "random", "click"}
 
