@@ -48,12 +48,12 @@ SHM = "16g"
 
 @remedy("postpone-annotations", "Put off evaluating the annotations of the faulty files", ends=("PY301",))
 def postpone_annotations(finding: Finding, facts: Facts) -> Alternatives:
-    annotations = facts.optional(ImportAnnotations)
-    if annotations is None:
+    annotations, target = facts.optional(ImportAnnotations), facts.optional(TargetEnvironment)
+    if annotations is None or target is None:
         return
     paths = dict.fromkeys(use.path for use in annotations.uses if use.postponable)
     if paths:
-        yield tuple(PostponeAnnotations(path=path, python=annotations.python) for path in paths)
+        yield tuple(PostponeAnnotations(path=path, python=target.python) for path in paths)
 
 
 def _version(text: str | None) -> Version:

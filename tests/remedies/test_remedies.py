@@ -90,7 +90,10 @@ def test_every_faulty_file_is_mended_once() -> None:
         )
         for path, line in found
     )
-    case = Case(annotations=ImportAnnotations(uses=uses, scanned=(), python="/p"))
+    case = Case(
+        annotations=ImportAnnotations(uses=uses, scanned=(), python="CPython 3.10.13"),
+        target=TargetEnvironment(python="/p", version=(3, 10, 13)),
+    )
     assert actions("postpone-annotations", case, "PY301") == [
         (PostponeAnnotations(path="a.py", python="/p"), PostponeAnnotations(path="b.py", python="/p"))
     ]
