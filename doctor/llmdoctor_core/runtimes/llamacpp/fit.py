@@ -52,7 +52,7 @@ def fitted(launch: Launch, kept: Geometry, setting: Context, spread: Split, usag
         return Fit()
     surely = any(least > target for (least, _), target in zip(asked, targets, strict=True))
     room = sum(targets)
-    notes = [] if surely else ["whether --fit changes anything lies within the bounds of the compute buffer"]
+    notes = [] if surely else ["whether --fit changes anything lies within the bounds of weights and compute buffer"]
     context, enough = None, False
     if setting.chosen and setting.training and sum(most for _, most in asked) > room:
         context, enough = _context(launch, kept, setting, usage, asked, targets, build)
