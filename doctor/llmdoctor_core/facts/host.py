@@ -196,8 +196,8 @@ class NativeLibrary(Struct, frozen=True, kw_only=True):
     symbol_versions: dict[str, str] = {}
     """Highest version asked of each symbol set: ``{"GLIBC": "2.34", "GLIBCXX": "3.4.30"}``."""
     architectures: tuple[str, ...] = ()
-    """GPU architectures with machine code inside: ``80``, ``90``; empty where none were looked for. Whether code for 90 is
-    for 90a the file does not tell."""
+    """GPU architectures with machine code inside: ``80``, ``90``; empty where none were looked for. Whether code for
+    90 is for 90a the file does not tell."""
     ptx: tuple[str, ...] = ()
     """Architectures with PTX inside, which the driver compiles for any newer GPU."""
     unresolved: tuple[str, ...] = ()

@@ -75,7 +75,7 @@ class ModelSource(Fact, frozen=True, kw_only=True):
     gguf_version: int | None = None
     gguf_tensors: tuple[TensorGroup, ...] = ()
     gguf_tensor_names: tuple[str, ...] = ()
-    """Names of the tensors of the first, the last and any other layer whose name set differs: enough to tell layouts."""
+    """Names of the tensors of the first, the last and any layer whose name set differs: enough to tell layouts."""
     weights: tuple[TensorGroup, ...] = ()
     weight_bytes: int | None = None
     """Bytes of all tensors, exact from headers; None where no header could be read."""
