@@ -95,7 +95,9 @@ def _failed(error: Exception) -> int:
     from llmdoctor_core.errors import LlmdoctorError
 
     if isinstance(error, LlmdoctorError):
-        click.echo(f"llmdoctor: {error}", err=True)
+        from llmdoctor_core.text import clean
+
+        click.echo(f"llmdoctor: {clean(str(error))}", err=True)  # it quotes what a stranger's file holds
         return 2
     if "--debug" in sys.argv:
         raise error

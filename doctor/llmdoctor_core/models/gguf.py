@@ -249,13 +249,13 @@ class _Cursor:
             return
         if end > self.size:
             raise InputError(
-                f"{self.name}: {what} at byte {self.position:,} runs to byte {end:,}, past the end of the file "
+                f"{self.name}: {_shown(what)} at byte {self.position:,} runs to byte {end:,}, past the end of the file "
                 f"({self.size:,} bytes): it is cut short or not a GGUF file"
             )
         if end > MAX_HEADER:
             raise InputError(
-                f"{self.name}: {what} at byte {self.position:,} makes the header longer than {MAX_HEADER:,} bytes, "
-                "which no real model has"
+                f"{self.name}: {_shown(what)} at byte {self.position:,} makes the header longer than {MAX_HEADER:,} "
+                "bytes, which no real model has"
             )
         wanted = max(end - have, _NEXT_READ if have else _FIRST_READ)
         chunk = self.read(have, min(wanted, self.size - have))
@@ -284,7 +284,9 @@ class _Cursor:
         """Step over strings. The loop is the cost of reading a header: one bound check and one unpack a string."""
         self.need(self.position + 8 * count, what)
         if count > MAX_STRINGS:
-            raise InputError(f"{self.name}: {what} has {count:,} strings, more than any real model ({MAX_STRINGS:,})")
+            raise InputError(
+                f"{self.name}: {_shown(what)} has {count:,} strings, more than any real model ({MAX_STRINGS:,})"
+            )
         position, have, unpack, buffer = self.position, len(self.buffer), _U64.unpack_from, self.buffer
         for _ in range(count):
             if position + 8 > have:
@@ -328,7 +330,9 @@ def _read_header(cursor: _Cursor) -> Header:
         start = cursor.position
         key = cursor.string("a key", MAX_KEY)
         if not key or key in metadata:
-            raise InputError(f"{cursor.name}: key {key!r} at byte {start:,} is {'given twice' if key else 'empty'}")
+            raise InputError(
+                f"{cursor.name}: key {_shown(key)} at byte {start:,} is {'given twice' if key else 'empty'}"
+            )
         kind = cursor.number(_U32, f"the type of {key}")
         value_start = cursor.position
         metadata[key] = _value(cursor, kind, key)
@@ -351,7 +355,9 @@ def _value(cursor: _Cursor, kind: int, key: str) -> Any:
     if kind == _STRING:
         return cursor.string(key, KEPT_CHARACTERS)
     if kind != _ARRAY:
-        raise InputError(f"{cursor.name}: {key} at byte {cursor.position - 4:,} has type {kind}, which GGUF has not")
+        raise InputError(
+            f"{cursor.name}: {_shown(key)} at byte {cursor.position - 4:,} has type {kind}, which GGUF has not"
+        )
     element = cursor.number(_U32, key)
     count = cursor.number(_U64, key)
     if element == _STRING:
@@ -363,7 +369,7 @@ def _value(cursor: _Cursor, kind: int, key: str) -> Any:
         what = (
             "an array of arrays, which llama.cpp does not read" if element == _ARRAY else f"an array of type {element}"
         )
-        raise InputError(f"{cursor.name}: {key} at byte {cursor.position - 12:,} is {what}")
+        raise InputError(f"{cursor.name}: {_shown(key)} at byte {cursor.position - 12:,} is {what}")
     name, item = _SCALARS[element]
     cursor.need(cursor.position + count * item.size, key)
     start = cursor.position
@@ -382,17 +388,17 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> tuple[tuple[Tensor,
         start = cursor.position
         name = cursor.string("a tensor name", MAX_KEY)
         if name in names:
-            raise InputError(f"{cursor.name}: tensor {name!r} at byte {start:,} is listed twice")
+            raise InputError(f"{cursor.name}: tensor {_shown(name)} at byte {start:,} is listed twice")
         names.add(name)
         dimensions = cursor.number(_U32, name)
         if dimensions > MAX_DIMENSIONS:
-            raise InputError(f"{cursor.name}: tensor {name!r} at byte {start:,} has {dimensions:,} dimensions")
+            raise InputError(f"{cursor.name}: tensor {_shown(name)} at byte {start:,} has {dimensions:,} dimensions")
         shape = tuple(cursor.number(_U64, name) for _ in range(dimensions))
         type_id = cursor.number(_U32, name)
         kind = storage_types().get(type_id)
         if kind is None:
             raise InputError(
-                f"{cursor.name}: tensor {name!r} at byte {start:,} has storage type {type_id}, "
+                f"{cursor.name}: tensor {_shown(name)} at byte {start:,} has storage type {type_id}, "
                 "which this llmdoctor does not know (removed from llama.cpp, or newer than b11434)"
             )
         elements = 1
@@ -400,12 +406,18 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> tuple[tuple[Tensor,
             elements *= extent
         if elements >= 1 << 63 or (shape and shape[0] % kind.block):
             raise InputError(
-                f"{cursor.name}: tensor {name!r} at byte {start:,} has the impossible shape {shape} for {kind.name}"
+                f"{cursor.name}: tensor {_shown(name)} at byte {start:,} has the impossible shape {shape} "
+                f"for {kind.name}"
             )
         entries.append((name, shape, kind, cursor.number(_U64, name), kind.row(elements)))
     data_offset = -(-cursor.position // alignment) * alignment
     tensors = tuple(Tensor(name, shape, kind, data_offset + at, size) for name, shape, kind, at, size in entries)
     return tensors, data_offset
+
+
+def _shown(name: str) -> str:
+    """A key or tensor name in a message: as it is where it is a name, else quoted and cut, whatever bytes it has."""
+    return name if re.fullmatch(r"[\w .%-]{1,80}", name) else repr(name[:60])
 
 
 def _stem(name: str) -> str:

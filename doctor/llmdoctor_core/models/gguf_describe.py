@@ -141,7 +141,10 @@ class Keys:
         if not self.heads[0]:
             return 0
         fallback = self.number("embedding_length") // self.heads[0] if default is None else default
-        return self.number(key, fallback)
+        size = self.number(key, fallback)
+        if not size:
+            raise InputError(f"{self.where}: {self.architecture}.{key} is 0: llama.cpp cannot load the file")
+        return size
 
 
 def _layers(keys: Keys, source: ModelSource) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
@@ -320,6 +323,8 @@ def _owning(keys: Keys, rule: dict[str, Any] | None) -> int:
 
 def _attention(keys: Keys, layer: int, window: int | None, chunked: bool) -> AnyCache:
     kv_heads = keys.kv_heads[layer]
+    if not kv_heads:
+        return Nothing()
     key = keys.head("attention.key_length")
     value = keys.head("attention.value_length")
     key_mla, value_mla = keys.number("attention.key_length_mla", 0), keys.number("attention.value_length_mla", 0)
