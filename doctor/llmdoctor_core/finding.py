@@ -51,7 +51,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     def fingerprint(self) -> str:
         """Stable over versions and numbers: code, place and names of the parameters, never their values."""
         place = f"{self.where.kind}:{self.where.name}" if self.where else ""
-        return hashlib.sha256("\0".join((self.code, place, *sorted(self.params))).encode()).hexdigest()[:32]
+        text = "\0".join((self.code, place, *sorted(self.params)))
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]  # a place may be no UTF-8
 
     def of(self, code: str, name: str, remedy: str | None) -> Finding:
         """The same finding under a check's code; a remedy that the finding names itself stays."""

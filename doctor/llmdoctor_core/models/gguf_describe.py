@@ -323,8 +323,8 @@ def _owning(keys: Keys, rule: dict[str, Any] | None) -> int:
 
 def _attention(keys: Keys, layer: int, window: int | None, chunked: bool) -> AnyCache:
     kv_heads = keys.kv_heads[layer]
-    if not kv_heads:
-        return Nothing()
+    if not kv_heads or not keys.heads[0]:
+        return Nothing()  # llama.cpp then has heads of no size
     key = keys.head("attention.key_length")
     value = keys.head("attention.value_length")
     key_mla, value_mla = keys.number("attention.key_length_mla", 0), keys.number("attention.value_length_mla", 0)

@@ -258,7 +258,7 @@ class _Builder:
             kept.states.append(_state_row(number, cache))
         elif isinstance(cache, Indexer):
             # minimax-m3 keeps a V of the main head size beside the index key (src/llama-kv-cache-msa.cpp).
-            value = max(self.value_heads) if self.architecture == "minimax-m3" else 0
+            value = max(self.value_heads, default=0) if self.architecture == "minimax-m3" else 0
             kept.indexer.append(Row(layer=number, key=cache.key_dim * cache.heads, value=value))
         elif isinstance(cache, Compressed):
             self._compress(kept, number, cache)
