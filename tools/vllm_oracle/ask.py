@@ -329,8 +329,14 @@ def build(config: Any, rank: int) -> tuple[dict[str, Any], int]:
         drafted = getattr(speculative, "draft_model_config", None) is not None
         if drafted and speculative.method not in ("ngram", "ngram_gpu", "suffix"):
             weights += build_draft(config)
-        current_platform.update_block_size_for_backend(config)
-        return get_kv_cache_spec(config), weights
+        if update := getattr(
+            current_platform, "update_block_size_for_backend", None
+        ):  # in check_and_update before 0.18
+            update(config)
+        layers = config.compilation_config.static_forward_context
+        specs = get_kv_cache_spec(config)
+        shared = [name for name in specs if getattr(layers.get(name), "kv_sharing_target_layer_name", None)]
+        return {name: spec for name, spec in specs.items() if name not in shared}, weights
 
 
 def prepare_workspace() -> None:

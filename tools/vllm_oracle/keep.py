@@ -18,6 +18,12 @@ from typing import Any
 from compare import left_out, plain, stride  # beside this file
 
 
+def reason(answer: dict[str, Any]) -> str:
+    """The first line of what vLLM raised; the line of code where it raised nothing in words."""
+    lines = plain(answer["error"]).splitlines() or answer["where"].splitlines()[-3:]
+    return str(lines[0]).strip()
+
+
 def kept(case: dict[str, Any], answer: dict[str, Any], gpus: dict[str, str]) -> dict[str, Any]:
     """One case with its answer, in the compact form."""
     model, setting = case["id"].split("/")
@@ -30,7 +36,7 @@ def kept(case: dict[str, Any], answer: dict[str, Any], gpus: dict[str, str]) -> 
         "args": json.loads(json.dumps(case["args"]).replace(folder + "/", "@")),
     }
     if left_out(answer):
-        return {**line, "left_out": plain(answer["error"]).splitlines()[0][:160]}
+        return {**line, "left_out": reason(answer)[:160]}
     if "error" in answer:
         return {**line, "plans": [{"refused": numbers(plain(answer["error"]))}]}
     return {**line, "plans": [kept_plan(plan) for plan in answer["plans"]]}

@@ -222,6 +222,8 @@ def install(gpu: dict[str, Any]) -> None:
             setattr(flashinfer, function, lambda *a, **k: sm // 10 == 10)
     if importlib.util.find_spec("vllm.vllm_flash_attn.flash_attn_interface"):  # absent before 0.17
         importlib.import_module("vllm.vllm_flash_attn.flash_attn_interface").FA4_AVAILABLE = True  # type: ignore[attr-defined]
+    else:
+        sys.modules["vllm.vllm_flash_attn"] = _AnyModule("vllm.vllm_flash_attn")
     for module in ("vllm.utils.torch_utils", "vllm.config.parallel"):  # where releases up to 0.19 count devices
         if hasattr(importlib.import_module(module), "cuda_device_count_stateless"):
             importlib.import_module(module).cuda_device_count_stateless = lambda: count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from llmdoctor_core.facts import Full, Launch, Model, SlidingWindow, State
 from llmdoctor_core.models.weights import VOCABULARY_PADDING
 
@@ -22,12 +24,21 @@ VOCABULARY = (
 )
 """config/speculative.py: verify_equal_vocab_size_if_draft_model, since 0.15; use_heterogeneous_vocab since 0.25."""
 
+BLOCKS = (
+    "The output_size of gate's and up's weight = {part} is not divisible by weight quantization block_n = {block}.",
+    "The input_size of down's weight = {part} is not divisible by weight quantization block_k = {block}.",
+)
+"""layers/quantization/fp8.py: create_weights of a fused MoE; since 0.29 scales are refined where that can be done."""
+FINEST_BLOCK = 32
+"""layers/fused_moe/oracle/fp8.py: refine_fp8_moe_block_shape."""
+
 
 def check(launch: Launch, model: Model, draft: Model | None) -> None:
     """Raise RefusedError for the first thing that vLLM refuses without a GPU."""
     check_length(launch, model)
     _check_heads(launch, model)
     _check_vocabulary(launch, model, draft)
+    _check_expert_blocks(launch, model)
 
 
 def _check_heads(launch: Launch, model: Model) -> None:
@@ -69,3 +80,21 @@ def _check_vocabulary(launch: Launch, model: Model, draft: Model | None) -> None
         return
     message = VOCABULARY.format(target=model.vocabulary, draft=draft.vocabulary)
     raise RefusedError("DRAFT401", message, target=model.vocabulary, draft=draft.vocabulary)
+
+
+def _check_expert_blocks(launch: Launch, model: Model) -> None:
+    """Experts quantised in blocks are cut between blocks only: FP8 with 192 columns a rank, say, does not load."""
+    ranks = int(launch.get("tensor_parallel_size") or 1) * int(launch.get("data_parallel_size") or 1)
+    quantization = model.quantization
+    if quantization is None or quantization.method != "fp8" or quantization.block is None:
+        return
+    width = model.expert_intermediate_size or model.intermediate_size
+    if ranks <= 1 or launch.get("enable_expert_parallel") or not (model.experts and width):
+        return
+    part = width // ranks
+    if release(launch.version) >= (0, 29) and math.gcd(*quantization.block, part, model.hidden_size) >= FINEST_BLOCK:
+        return
+    for text, block in zip(BLOCKS, quantization.block, strict=True):
+        if part % block:
+            message = text.format(part=part, block=block)
+            raise RefusedError("TP701", message, part=part, block=block, tensor_parallel_size=ranks)

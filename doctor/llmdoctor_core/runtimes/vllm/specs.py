@@ -86,6 +86,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     in_flight: Literal["one batch", "concurrent batches"]
     chunked_with_hybrid_manager: bool
     connector_switches_off: Literal["always", "unless it supports it"]
+    offloading_seen: bool
+    one_manager_keeps_value_dim: bool
     events_switch_off: bool
     latent_hybrid_alignment: int
     blackwell_head_256_alignment: int
@@ -93,6 +95,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     convolution_speculates: tuple[str, ...]
     checkpoint_kinds: tuple[str, ...]
     gdn_checkpoint_alignment: int
+    kda_checkpoints: bool
     qwen3_5_state_dtype: bool
     nemotron_h_state_dtype: str
     glm_dsa_fp8: bool
@@ -263,7 +266,8 @@ def one_manager(launch: Launch, model: Model, speculates: Speculation | None) ->
     if launch.get("kv_events_config") and rules.events_switch_off:
         return True
     connector = connector_of(launch)
-    if connector is None:
+    given = launch.get("kv_transfer_config")
+    if connector is None or not (given or rules.offloading_seen):
         return False
     return rules.connector_switches_off == "always" or connector not in supporting_connectors(launch.version)
 
@@ -348,6 +352,8 @@ class _Layout:
         self.kv_dtype = kv_dtype_of(launch, model, capability)
         self.speculates = speculation(launch, model, draft)
         self.tokens = self.speculates.tokens if self.speculates else 0
+        self.one_manager = one_manager(launch, model, self.speculates)
+        self.window_values_forgotten = self.one_manager and not self.rules.one_manager_keeps_value_dim
         self.notes: list[str] = list(self.speculates.notes) if self.speculates else []
         self.mode = self._mode()
         self.state_page = self._largest_state()
@@ -365,7 +371,7 @@ class _Layout:
             encoder_tokens=batched,
             context_shards=self._context_shards(),
             state_mode=self.mode,
-            one_manager=one_manager(launch, self.model, self.speculates),
+            one_manager=self.one_manager,
             blocks_override=launch.get("num_gpu_blocks_override"),
             automatic_length=bool(launch.get("max_model_len_is_automatic")),
             retained_tokens=self.speculates.retained_tokens if self.speculates else 0,
@@ -463,7 +469,8 @@ class _Layout:
         number: int | None,
     ) -> Spec:
         heads = max(1, cache.kv_heads // self.tensor)
-        value = cache.value_dim if self.rules.own_value_dim else cache.key_dim
+        own = self.rules.own_value_dim and not (kind == "sliding" and self.window_values_forgotten)
+        value = cache.value_dim if own else cache.key_dim
         name = self.dtype if self._unquantized(kind, number) else self.kv_dtype
         token = token_bytes(self._kv(name), heads, cache.key_dim, value)
         block = self._block_of(kind, token)
@@ -521,7 +528,7 @@ class _Layout:
 
     def _state(self, cache: State) -> Spec:
         size = self.state_bytes(cache)
-        checkpoint = cache.kind in self.rules.checkpoint_kinds or (cache.kind == "gdn" and self._gdn_checkpoints())
+        keeps = cache.kind in self.rules.checkpoint_kinds or self._gdn_checkpoints() or self._kda_checkpoints(cache)
         padded = self.state_page_padded()
         return Spec(
             kind="state",
@@ -530,7 +537,7 @@ class _Layout:
             unpadded=size if padded and padded != size else None,
             content=(cache.kind, *cache.shapes),
             speculative_blocks=self.tokens if self.rules.speculative_state_blocks else 0,
-            checkpoint_blocks=int(checkpoint),
+            checkpoint_blocks=int(keeps),
         )
 
     # -------------------------------------------------------------- states
@@ -603,6 +610,15 @@ class _Layout:
         if state.kind != "gdn":
             return False
         return major == 9 or (major in (10, 12) and state.parameters["key_dim"] == 128)
+
+    def _kda_checkpoints(self, cache: State) -> bool:
+        """FlashKDA's prefill: on SM90, SM10x and SM12x, with keys of 128 and a gate that is bounded from below."""
+        if not self.rules.kda_checkpoints or cache.kind != "kda" or self.launch.platform == "cpu":
+            return False
+        text = {**self.model.config, **(self.model.config.get("text_config") or {})}
+        bound = (text.get("linear_attn_config") or {}).get("gate_lower_bound")
+        wide = cache.parameters["head_dim"] == 128 and self.dtype == "bfloat16"
+        return bound is not None and wide and _major(self.capability) in (9, 10, 12)
 
     # -------------------------------------------------------------- block size
 

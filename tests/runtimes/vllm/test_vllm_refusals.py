@@ -1,0 +1,55 @@
+"""What vLLM refuses before it touches a GPU, and rules that changed from one release to the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmdoctor_core.facts import Forecast
+from vllm_launches import GIB, forecast, model
+
+MINIMAX, MIMO, GEMMA = "MiniMaxAI--MiniMax-M2.5", "XiaomiMiMo--MiMo-V2-Flash", "google--gemma-3-4b-it"
+
+
+def made(name: str, *words: str, version: str, card: str = "H100", pool: int = 64 * GIB) -> Forecast:
+    return forecast(model(name), *words, version=version, card=card, kv_memory=pool)
+
+
+def test_experts_in_fp8_blocks_are_cut_between_blocks() -> None:
+    """1536 columns over eight ranks are 192, one block and a half: refused up to 0.28, whose words these are."""
+    refused = made(MINIMAX, "-tp", "8", version="0.27.1").refused
+    assert refused is not None
+    assert refused.code == "TP701"
+    words = "The output_size of gate's and up's weight = 192 is not divisible by weight quantization block_n = 128."
+    assert refused.message == words
+
+
+@pytest.mark.parametrize(
+    ("words", "version"),
+    [
+        (("-tp", "4"), "0.27.1"),  # 384 columns
+        (("-tp", "8", "--enable-expert-parallel"), "0.27.1"),  # whole experts
+        (("-tp", "8"), "0.29.0"),  # scales refined to blocks of 64
+    ],
+)
+def test_experts_in_fp8_blocks_otherwise_load(words: tuple[str, ...], version: str) -> None:
+    assert made(MINIMAX, *words, version=version).refused is None
+
+
+def test_mimo_keeps_its_own_kv_dtype_up_to_0_31() -> None:
+    """Its layers are made without vLLM's cache configuration, so --kv-cache-dtype does not reach them."""
+    sizes = {}
+    for version in ("0.31.0", "0.32.0"):
+        cache = made(MIMO, "-tp", "2", "--kv-cache-dtype", "fp8", "--max-model-len", "8192", version=version).cache
+        assert cache is not None
+        sizes[version] = cache.bytes_per_block
+    assert sizes["0.31.0"] == 2 * sizes["0.32.0"]
+
+
+def test_offloading_switches_the_hybrid_manager_off_in_no_release() -> None:
+    """Up to 0.21 the size becomes a connector too late to be seen; since 0.22 that connector supports the manager."""
+    for version in ("0.20.2", "0.21.0", "0.22.1", "0.33.0"):
+        plain = made(GEMMA, "--max-model-len", "32768", version=version).cache
+        offloaded = made(GEMMA, "--max-model-len", "32768", "--kv-offloading-size", "8", version=version).cache
+        assert plain is not None
+        assert offloaded is not None
+        assert offloaded.blocks_per_request == plain.blocks_per_request
