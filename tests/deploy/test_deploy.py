@@ -199,6 +199,21 @@ def test_an_alias_bomb_is_refused_or_harmless() -> None:
         deploy.read("services: {a: {image: redis}}\n" + bomb, "compose.yaml")
 
 
+def test_a_services_own_keys_win_over_merged_ones() -> None:
+    text = """\
+        x-llm: &llm
+          image: vllm/vllm-openai:v0.11.0
+          environment: {HF_HOME: /shared, VLLM_LOGGING_LEVEL: INFO}
+        services:
+          llm:
+            image: vllm/vllm-openai:v0.12.0
+            command: [--model, Qwen/Qwen3-8B]
+            <<: *llm
+        """
+    found = read(text, "compose.yaml")
+    assert (found.version, found.environment["HF_HOME"]) == ("0.12.0", "/shared")
+
+
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
 def test_no_text_breaks_the_readers(text: str) -> None:
     for name in ("a.yaml", "a.service", "a.sh"):
