@@ -16,12 +16,12 @@ import pytest
 
 from llmdoctor_core.facts import Forecast, Model
 from llmdoctor_core.runtimes import vllm
+from llmdoctor_core.runtimes.vllm import since
 from vllm_launches import TESTS, described, gpus, resolve
 
 DATA = TESTS / "data" / "vllm"
-RELEASES = sorted(
-    (path.stem.removeprefix("oracle-") for path in DATA.glob("oracle-*.jsonl")), key=lambda v: v.split(".")
-)
+RELEASES = sorted((path.stem.removeprefix("oracle-") for path in DATA.glob("oracle-*.jsonl")), key=since.release)
+"""Whole since 0.27; of the older ones a sample of 28 models, whose settings matter most."""
 POOLS = (68725800333, 402653184)
 
 
@@ -102,7 +102,7 @@ KNOWN: dict[tuple[str, str], str] = {
 def test_forecast_is_vllms_own_answer(release: str) -> None:
     """Every model with every setting, with a pool that holds it."""
     rows = [row for row in answers(release) if "plans" in row and (row["model"], row["setting"]) not in KNOWN]
-    assert len(rows) > 500
+    assert len(rows) > (500 if since.release(release) >= (0, 27) else 100)
     found = [line for row in rows for line in differences(row, release, pools=1)]
     assert not found, "\n".join(found[:20])
 
