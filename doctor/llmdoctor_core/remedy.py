@@ -278,6 +278,7 @@ def plans(findings: Iterable[Finding], case: Case, remedies: Iterable[Remedy], c
     facts = Facts(case)
     known = {check.code: check for check in checks}
     offered: list[Plan] = []
+    tried: dict[tuple[Plan, Outcome], Plan | None] = {}
     for finding in findings:
         if finding.outcome not in (Outcome.FAIL, Outcome.WARN) or finding.suppressed:
             continue
@@ -287,8 +288,12 @@ def plans(findings: Iterable[Finding], case: Case, remedies: Iterable[Remedy], c
             if finding.code in r.ends
             for actions in r.function(finding, facts)
         ]
-        tried = [plan for plan in candidates if _helps(plan, finding, case, known)]
-        offered += sorted((_with_effect(plan, facts, case) for plan in tried), key=_preference)
+        for plan in candidates:  # findings of one check often have the same plans
+            if (plan, finding.outcome) not in tried:
+                helps = _helps(plan, finding, case, known)
+                tried[plan, finding.outcome] = _with_effect(plan, facts, case) if helps else None
+        helping = [found for plan in candidates if (found := tried[plan, finding.outcome])]
+        offered += sorted(helping, key=_preference)
     return list(dict.fromkeys(offered))
 
 

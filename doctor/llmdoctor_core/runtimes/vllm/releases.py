@@ -191,8 +191,14 @@ class Release:
 
     def nearest(self, flag: str) -> str | None:
         """The known spelling most like ``flag``, None where none is near."""
-        near = difflib.get_close_matches(flag, self.flags, n=1, cutoff=0.75)
-        return near[0] if near else None
+        if flag not in self._near:  # remedies resolve the launch many times, and each look-up takes milliseconds
+            near = difflib.get_close_matches(flag, self.flags, n=1, cutoff=0.75)
+            self._near[flag] = near[0] if near else None
+        return self._near[flag]
+
+    @cached_property
+    def _near(self) -> dict[str, str | None]:
+        return {}
 
 
 @lru_cache(maxsize=64)
