@@ -157,6 +157,7 @@ def left_out(answer: dict[str, Any]) -> bool:
             "only supports fp8 kv-cache format",
             "TurboQuant KV cache is not supported for hybrid",
             "Sinks are only supported in FlashAttention 3",
+            "Too large swap space",
             "integer division or modulo by zero",
             "No module named",
             "cannot import name",
