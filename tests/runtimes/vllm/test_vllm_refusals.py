@@ -53,3 +53,23 @@ def test_offloading_switches_the_hybrid_manager_off_in_no_release() -> None:
         assert plain is not None
         assert offloaded is not None
         assert offloaded.blocks_per_request == plain.blocks_per_request
+
+
+def test_deepseek_v32_packs_an_unnamed_cache_in_0_11_0_alone() -> None:
+    """656 bytes a token (fp8_ds_mla) there, two bytes a value since; the indexer keeps 132 beside."""
+    sizes = {}
+    for version in ("0.11.0", "0.11.1", "0.17.1"):
+        cache = made("deepseek-ai--DeepSeek-V3.2", "-tp", "8", "--max-model-len", "8192", version=version).cache
+        assert cache is not None
+        sizes[version] = cache.bytes_per_block / 64 / 61
+    assert sizes == {"0.11.0": 656 + 132, "0.11.1": 1152 + 132, "0.17.1": 1152 + 132}
+
+
+def test_a_pool_that_is_not_known_is_said_with_its_reason() -> None:
+    """A device without weights has no pool; what one request takes is told all the same."""
+    found = forecast(model("deepseek-ai--DeepSeek-V4-Flash"), "-tp", "8", version="0.33.0", card="B200")
+    assert found.refused is None
+    assert found.cache is not None
+    unknown = [note for note in found.notes if "cannot be counted" in note]
+    assert bool(unknown) == (found.cache.blocks is None)
+    assert found.cache.bytes_per_request > 0

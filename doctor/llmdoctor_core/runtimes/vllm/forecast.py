@@ -62,6 +62,8 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
     layout = specs.layout(launch, model, draft, gpus)
     notes = (*layout.notes, *_notes(launch, model, gpus))
     pools = _given(launch, kv_memory, len(layout.stages)) or memory.pools(devices, len(layout.stages))
+    if pools is None and any(device.total and device.weights is None for device in devices):
+        notes = (*notes, "the weights cannot be counted from this configuration, so the pool is not known")
     if not any(layout.stages):
         return replace(found, notes=(*notes, "the model keeps no KV cache"))
     try:
