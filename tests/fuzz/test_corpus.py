@@ -23,7 +23,9 @@ def test_every_door_has_a_corpus() -> None:
     assert {target for target, _ in INPUTS} == set(TARGETS)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target", [pytest.param(name, marks=pytest.mark.slow if name in ("case", "argv") else ()) for name in TARGETS]
+)
 def test_kept_inputs_are_taken_or_refused(target: str) -> None:
     taken = 0
     for path in sorted((CORPUS / target).iterdir()):

@@ -22,6 +22,9 @@ from llmdoctor_core.load.findings import findings
 from llmdoctor_core.load.run import Event, Loaded, Plan, load
 from load.patients import LINES
 
+pytestmark = pytest.mark.slow
+
+
 PATIENTS = str(Path(__file__).with_name("patients.py"))
 DRIVE = str(Path(__file__).with_name("drive.py"))
 NOT_SEEN = Unavailable(reason="not looked for")

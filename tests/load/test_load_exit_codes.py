@@ -13,6 +13,9 @@ import pytest
 
 from load.real_servers import write_config
 
+pytestmark = pytest.mark.slow
+
+
 PATIENTS = str(Path(__file__).with_name("patients.py"))
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512,

@@ -108,6 +108,7 @@ KILLED = """
     """
 
 
+@pytest.mark.slow
 def test_killed_between_any_two_steps_the_file_is_old_or_new_and_undo_works(tmp_path: Path) -> None:
     step = 0
     while True:
