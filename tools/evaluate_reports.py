@@ -1,13 +1,15 @@
-"""How often triage's first answer is right: over public failure reports with the conditions judged to be behind them.
+"""How often triage's first answer is right, and how many failures a check names before the start, over public reports.
 
-    python tools/evaluate_triage.py tests/data/failure-reports.jsonl
+    python tools/evaluate_reports.py tests/data/failure-reports.jsonl
 
 Each line of the file is a report: ``id``, ``log_lines`` and ``expected``, the codes of which the first answer must be
-one. Prints the rates and every miss. Reports without a log line are left out: there is nothing to read.
+one. Prints the rates and every miss. Reports without a log line are left out of triage: there is nothing to read. The
+facts of a report, as far as they can be told, stand in tests/checks/reports.py.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections import Counter
@@ -37,6 +39,23 @@ def evaluate(path: Path) -> tuple[Counter[str], list[str]]:
     return counts, misses
 
 
+def checked(path: Path) -> tuple[int, int, list[str]]:
+    """How many reports have a condition that some check sees, on how many of them one fires, and the others."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    facts = importlib.import_module("checks.reports").REPORTS
+    tests = importlib.import_module("checks.test_reports")
+    reports = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    seen = [report for report in reports if set(report["expected"]) & tests.OURS]
+    misses = []
+    for report in seen:
+        codes = " or ".join(report["expected"])
+        if report["id"] not in facts:
+            misses.append(f"{report['id']}: {codes}: its facts could not be told")
+        elif not tests.named(facts[report["id"]], set(report["expected"])):
+            misses.append(f"{report['id']}: {codes}: no check fires")
+    return len(seen), len(seen) - len(misses), misses
+
+
 def main(path: str) -> int:
     counts, misses = evaluate(Path(path))
     total = counts["reports"]
@@ -45,6 +64,9 @@ def main(path: str) -> int:
     print(f"right among the first three: {counts['third']} ({counts['third'] / total:.1%})")
     print(f"\n{len(misses) // 2} misses of the first answer:")
     print("\n".join(misses))
+    seen, fired, silent = checked(Path(path))
+    print(f"\n{seen} reports have a condition that a check can see: one fires on {fired} ({fired / seen:.1%})")
+    print("\n".join(silent))
     return 0
 
 
