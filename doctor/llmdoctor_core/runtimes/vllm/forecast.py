@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import (
     CacheForecast,
     CachePart,
@@ -44,6 +45,9 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
     Where vLLM refuses, the cache still tells what one request would take. Raises InputError for what this llmdoctor
     cannot forecast at all.
     """
+    length = launch.get("max_model_len")
+    if isinstance(length, int) and length < 1:
+        raise InputError(f"{model.name}: the context length comes out as {length} tokens (see its rope scaling)")
     if launch.platform == "cpu":
         gpus = None  # this build sees none
     refused = _refusal(launch, model, draft)

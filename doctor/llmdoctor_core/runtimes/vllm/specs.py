@@ -573,13 +573,18 @@ class _Layout:
         return channels // ranks * (size["conv_kernel"] - 1 + more) * conv + recurrent * temporal
 
     def state_dtypes(self, cache: State) -> tuple[int, int]:
-        """Bytes of an element of the convolution's and of the recurrent state."""
+        """Bytes of an element of the convolution's and of the recurrent state. InputError for a strange dtype."""
         asked = str(self.launch.get("mamba_cache_dtype") or "auto")
-        conv = BYTES[self.dtype if asked == "auto" else asked]
+        conv = self._state_bytes_of(self.dtype if asked == "auto" else asked)
         temporal = str(self.launch.get("mamba_ssm_cache_dtype") or "auto")
         if temporal == "auto":
             temporal = self._own_state_dtype(cache)
-        return conv, conv if temporal == "auto" else BYTES[temporal]
+        return conv, conv if temporal == "auto" else self._state_bytes_of(temporal)
+
+    def _state_bytes_of(self, dtype: str) -> int:
+        if dtype not in BYTES:
+            raise InputError(f"{self.model.name}: the dtype of a recurrent state is {dtype[:40]!r}, which vLLM has not")
+        return BYTES[dtype]
 
     def _own_state_dtype(self, cache: State) -> str:
         text = {**self.model.config, **(self.model.config.get("text_config") or {})}
