@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
+import io
 import os
 import secrets
 import subprocess
@@ -97,13 +98,13 @@ def prepared(plan: Plan) -> Plan:
 def _prepared(action: AnyAction) -> AnyAction:
     if not isinstance(action, PostponeAnnotations) or not Path(action.path).is_file():
         return action
-    data = Path(action.path).read_bytes()
     try:
+        data = Path(action.path).read_bytes()
         text = data.decode("utf-8")
         line = _future_line(text)
-    except (ValueError, SyntaxError, RecursionError) as error:
+    except (OSError, ValueError, SyntaxError, RecursionError) as error:
         raise InputError(f"{action.path} cannot be changed: {error}") from None
-    lines = text.splitlines(keepends=True)
+    lines = _lines(text)
     content = "".join((*lines[:line], FUTURE, *lines[line:]))
     verify = (action.python, "-I", "-c", COMPILES, action.path)
     return EditFile(path=action.path, sha256=hashlib.sha256(data).hexdigest(), content=content, verify=verify)
@@ -113,12 +114,21 @@ FUTURE = "from __future__ import annotations\n"
 COMPILES = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec')"
 
 
+def _lines(text: str) -> list[str]:
+    """Lines as Python counts them: a form feed inside one does not end it, as it does for ``str.splitlines``."""
+    return io.StringIO(text, newline="").readlines()
+
+
 def _future_line(text: str) -> int:
     """How many lines stand before the first place for a ``__future__`` import: comments and the docstring."""
     body = ast.parse(text).body
-    if body and isinstance(body[0], ast.Expr) and isinstance(getattr(body[0].value, "value", None), str):
-        return body[0].end_lineno or 0
-    return (body[0].lineno - 1) if body else len(text.splitlines())
+    if not body:
+        return len(_lines(text))
+    first = body[0]
+    if isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str):
+        return first.end_lineno or 0
+    decorators: list[ast.expr] = getattr(first, "decorator_list", [])
+    return min([first.lineno, *(decorator.lineno for decorator in decorators)]) - 1
 
 
 def diff(action: EditFile) -> str:
@@ -174,12 +184,16 @@ def apply(plan: Plan, folder: Path | None = None, pause: Callable[[str], None] =
         raise InputError(f"{plan.remedy} changes the launch, which is yours: see llmdoctor fix --print-launch")
     if changed := stale(plan):
         raise InputError(f"{plan.remedy}: {'; '.join(changed)}; make a new plan")
-    journal = _Journal.begin(folder or state_folder(), plan)
+    root = folder or state_folder()
+    try:
+        journal = _Journal.begin(root, plan)
+    except OSError as error:
+        raise InputError(f"nothing was changed: the journal cannot be written to {root}: {error}") from None
     try:
         for step, action in enumerate(actions):
             _perform(journal, step, action, pause)
     except (OSError, subprocess.SubprocessError, FixIncompleteError) as error:
-        undone = undo(journal.id, folder)
+        undone = undo(journal.id, root)
         raise FixIncompleteError(f"{plan.remedy} did not complete: {error}; {undone}") from None
     journal.finish("applied")
     return journal.id
@@ -336,8 +350,11 @@ def undo(fix: str | None = None, folder: Path | None = None) -> str:
     journal = _Journal.open(root, fix)
     if journal.state == "undone":
         raise InputError(f"fix {fix} is undone already")
-    done = [_put_back(journal, entry) for entry in reversed(journal.begun())]
-    journal.finish("undone")
+    try:
+        done = [_put_back(journal, entry) for entry in reversed(journal.begun())]
+        journal.finish("undone")
+    except (OSError, subprocess.SubprocessError) as error:
+        raise FixIncompleteError(f"fix {fix} cannot be put back: {error}; what it keeps is in {root / fix}") from None
     return f"fix {fix} undone: {'; '.join(done) or 'nothing had been changed'}"
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from llmdoctor_core.apply import FixIncompleteError, apply, decode_plans, encode_plans, history, prepared, undo
 from llmdoctor_core.errors import InputError
-from llmdoctor_core.remedy import Cost, MakeDirectory, Plan, PostponeAnnotations, Safety
+from llmdoctor_core.remedy import Cost, EditFile, MakeDirectory, Plan, PostponeAnnotations, Safety
 
 ORIGINAL = '"""Docstring."""\nimport array\n\n\ndef f(x: "array.array[int]") -> None: ...\n'
 FIXED = ORIGINAL.replace("import array", "from __future__ import annotations\nimport array")
@@ -142,3 +142,37 @@ def test_root_keeps_the_owner(module: Path, tmp_path: Path) -> None:
     apply(plan_for(module), tmp_path / "state")
     status = module.stat()
     assert (status.st_uid, status.st_gid) == (12345, 23456)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'x = 1\n\x0c\n"""No docstring."""\n',
+        '"""A page\x0cbreak."""\nimport array\n',
+        "@cache\ndef f(): ...\n",
+        "#!/usr/bin/env python\n# -*- coding: utf-8 -*-\n@print\nclass C: ...\n",
+        "",
+    ],
+)
+def test_the_import_stands_where_python_wants_it(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_bytes(text.encode())
+    (action,) = prepared(plan_for(path)).actions
+    assert isinstance(action, EditFile)
+    compile(action.content, str(path), "exec")
+    assert action.content.replace("from __future__ import annotations\n", "", 1) == text
+    apply(plan_for(path), tmp_path / "state")
+
+
+def test_a_file_that_went_away_is_said_not_a_crash(module: Path, tmp_path: Path) -> None:
+    fix = apply(plan_for(module), tmp_path / "state")
+    module.unlink()
+    with pytest.raises(FixIncompleteError, match=r"module\.py.*; what it keeps is in"):
+        undo(fix, tmp_path / "state")
+
+
+def test_a_journal_that_cannot_be_written_stops_the_fix_before_anything(module: Path, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where the folder should be")
+    with pytest.raises(InputError, match="nothing was changed"):
+        apply(plan_for(module), tmp_path / "state")
+    assert module.read_text() == ORIGINAL

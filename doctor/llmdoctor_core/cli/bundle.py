@@ -74,7 +74,7 @@ def _packed(given: dict[str, Any]) -> Bundle:
     if given["case_file"]:
         case = options.read_case(given["case_file"])
     elif given["command"] or given["runtime"] or given["file"]:
-        case = options.cases_from(given)[0]
+        case = options.case_from(given)
     loaded = catalogue()
     report = document([examine(case, loaded.checks)], View(packages=loaded.packages)) if case else None
     versions = {"llm-serving-doctor": __version__, "python": sys.version}

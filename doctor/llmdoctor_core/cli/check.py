@@ -113,7 +113,7 @@ def _loaded(given: dict[str, Any]) -> Seen:
 
     if given["file"] or given["case_files"] or given["facts_file"]:
         raise click.UsageError("--load starts a command on this host: give it after --")
-    (case,) = options.cases_from(given)
+    case = options.case_from(given)
     confirmation = confirmed(case, given, Plan(until="ready"))
     interrupted = confirmation.measured.ending == "interrupted"
     return Seen(confirmation.case, confirmation.findings, tuple(told(confirmation)), interrupted)
@@ -132,7 +132,7 @@ def _running(given: dict[str, Any]) -> Seen:
 
     reading = read_server(given["server"], key=os.environ.get("LLMDOCTOR_API_KEY"), interval=given["interval"])
     if given["command"] or given["file"]:
-        (case,) = options.cases_from(given)
+        case = options.case_from(given)
     else:
         intake = replace(options.intake_from(given), runtime=reading.runtime)
         known = {"model": intake.model or reading.model, "runtime_version": intake.runtime_version or reading.version}

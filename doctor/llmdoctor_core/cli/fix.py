@@ -51,7 +51,7 @@ def command(**given: Any) -> int:
 def _case(given: dict[str, Any]) -> Case:
     if given["case_file"]:
         return options.read_case(given["case_file"])
-    return options.cases_from(given)[0]
+    return options.case_from(given)
 
 
 def _plans(given: dict[str, Any]) -> list[Plan]:

@@ -53,7 +53,7 @@ def command(**given: Any) -> int:
 
     if given["file"]:
         raise click.UsageError("a load starts a command: give it after --, not as a deployment file")
-    (case,) = options.cases_from(given)
+    case = options.case_from(given)
     plan = Plan(until=given["until"], timeout=given["timeout"], weightless=given["weightless"])
     confirmation = confirmed(case, given, plan, learn=not given["no_learn"])
     if given["log_file"]:

@@ -79,6 +79,16 @@ def cases_from(given: dict[str, Any], *, gpus_only: bool = False) -> list[Case]:
     return build_cases(intake_from(given, gpus_only=gpus_only), text)
 
 
+def case_from(given: dict[str, Any], *, gpus_only: bool = False) -> Case:
+    """The case of the one launch that is meant. Raises InputError for a deployment file that holds several."""
+    from llmdoctor_core.errors import InputError
+
+    cases = cases_from(given, gpus_only=gpus_only)
+    if len(cases) > 1:
+        raise InputError(f"{given['file']} holds {len(cases)} launches, and one is wanted: give its command after --")
+    return cases[0]
+
+
 def language(given: str | None) -> str:
     from llmdoctor_core.text import pick_language
 

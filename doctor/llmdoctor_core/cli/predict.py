@@ -25,7 +25,7 @@ def command(**given: Any) -> int:
     from llmdoctor_core.errors import InputError
     from llmdoctor_core.facts import Forecast, Unavailable
 
-    case = options.cases_from(given, gpus_only=True)[0]
+    case = options.case_from(given, gpus_only=True)
     if given["sweep"]:
         from llmdoctor_core.sweep import render, sweep
 

@@ -20,10 +20,6 @@ def command(**given: Any) -> int:
     llmdoctor check --case case.json
     """
     from llmdoctor_core.case import encode
-    from llmdoctor_core.errors import InputError
 
-    cases = options.cases_from(given)
-    if len(cases) > 1:
-        raise InputError(f"{given['file']} holds {len(cases)} launches; a case is one: give its command after --")
-    options.write(given["output"], encode(cases[0]).decode())
+    options.write(given["output"], encode(options.case_from(given)).decode())
     return 0

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import Stage
+from llmdoctor_core.units import whole
 
 LLAMA_VERBOSITY = ("-lv", "--verbosity", "--log-verbosity")
 LLAMA_VERBOSE = ("-v", "--verbose", "--log-verbose")
@@ -110,7 +111,7 @@ def _verbosity(argv: tuple[str, ...], environment: Mapping[str, str]) -> int:
     if set(LLAMA_VERBOSE) & set(argv):
         return 99
     given = value_of(argv, LLAMA_VERBOSITY) or environment.get("LLAMA_ARG_LOG_VERBOSITY", "")
-    return int(given) if given.isdigit() else 0
+    return whole(given) or 0
 
 
 def _without_remote(argv: tuple[str, ...]) -> tuple[str, ...]:

@@ -62,9 +62,13 @@ def fitted(launch: Launch, kept: Geometry, setting: Context, spread: Split, usag
     return _layers(launch, kept, spread, usage, context, targets, notes)
 
 
+WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
+"""A whole number in plain digits: ``str.isdigit`` takes ``²`` too, which is none."""
+
+
 def margins(launch: Launch, devices: int) -> list[int]:
     """Bytes that --fit leaves free on each device; a single value counts for all."""
-    words = [word for word in re.split(r"[,/]+", str(launch.get("fit_target") or "1024")) if word.strip().isdigit()]
+    words = [word for word in re.split(r"[,/]+", str(launch.get("fit_target") or "1024")) if WHOLE.fullmatch(word)]
     numbers = [int(word) * MIB for word in words] or [1024 * MIB]
     if len(numbers) == 1:
         return numbers * devices

@@ -17,6 +17,7 @@ from llmdoctor_core.facts import Forecast, LaunchRequest, Model, ModelSource
 from llmdoctor_core.models.gguf_describe import describe_gguf
 
 from . import NEWEST, forecast, resolve
+from .fit import WHOLE
 
 MIB = 1 << 20
 _ARCHITECTURES = {"gpt": "gpt-oss"}
@@ -173,7 +174,7 @@ def _first(value: Any) -> int:
 def _list(value: Any) -> list[int]:
     """A number, a list, or a list printed as text."""
     if isinstance(value, str):
-        value = [int(word) for word in value.strip("[]").split(",") if word.strip().isdigit()]
+        value = [int(word) for word in value.strip("[]").split(",") if WHOLE.fullmatch(word)]
     if isinstance(value, list) and value:
         return [int(item) for item in value]
     return [int(value or 0)]
