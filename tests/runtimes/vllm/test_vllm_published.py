@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llmdoctor_core.facts import CacheForecast, Forecast
+from llmdoctor_core.facts import CacheForecast, Estimate, Forecast
 from vllm_launches import GIB, TESTS, forecast, model
 
 PUBLISHED = json.loads((TESTS / "data" / "published.json").read_text())
@@ -118,6 +118,10 @@ def test_published_pool(row: dict[str, Any]) -> None:
         return
     cache = cache_of(made)
     assert made.memory[0].weights == pytest.approx(row["weights_gib"] * GIB, rel=0.025)
+    weights = made.memory[0].certainty["weights"]
+    assert isinstance(weights, Estimate)
+    half_a_digit = 0.005 * GIB
+    assert weights.low - half_a_digit <= row["weights_gib"] * GIB <= weights.high + half_a_digit
     assert cache.tokens == pytest.approx(row["kv_tokens"], rel=0.10)
     assert cache.tokens_certainty is not None
     assert cache.tokens_certainty.low <= row["kv_tokens"] <= cache.tokens_certainty.high

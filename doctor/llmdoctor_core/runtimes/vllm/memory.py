@@ -133,10 +133,14 @@ def _device(
     )
 
 
-def _weights_certainty(weights: int | None, exact: bool) -> Certainty:
-    if exact:
-        return "exact"
-    return Estimate(low=(weights or 0) * 0.95, high=(weights or 0) * 1.08, why="counted from the configuration")
+def _weights_certainty(weights: int | None, layout_known: bool) -> Certainty:
+    """Bounds of what the server prints for its weights: the tensors' bytes, and what the allocator rounds up to."""
+    held, slack = weights or 0, table("memory.toml")["weights"]
+    if not layout_known:
+        low, high = held * (1 + slack["unknown_low"]), held * (1 + slack["unknown_high"])
+        return Estimate(low=low, high=high, why=slack["unknown_source"])
+    high = held * (1 + slack["high"]) + slack["printed_more"] * GIB
+    return Estimate(low=held, high=high, why=f"the tensors take {held:,} bytes; {slack['printed_source']}")
 
 
 def _rank_on_cpu(weights: int | None, exact: bool) -> DeviceMemory:
