@@ -743,10 +743,12 @@ def _connectors(sources: Sources) -> dict[str, Any]:
 
 
 def _supports_hybrid(sources: Sources, module: str, name: str, depth: int = 0) -> bool:
-    """Whether a class derives from vLLM's SupportsHMA mark."""
+    """Whether a class, or the class that the name is an alias of, derives from vLLM's SupportsHMA mark."""
     found = sources.resolve(module, name) if depth < 6 else None
     if name == "SupportsHMA":
         return True
+    if found and isinstance(found[1], ast.Name):
+        return _supports_hybrid(sources, found[0], found[1].id, depth + 1)
     if not found or not isinstance(found[1], ast.ClassDef):
         return False
     return any(_supports_hybrid(sources, found[0], _name(base), depth + 1) for base in found[1].bases)

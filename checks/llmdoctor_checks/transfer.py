@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import Any
+
+from packaging.version import Version
 
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import Environment, Launch, LaunchRequest, Place, TargetEnvironment
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
+from llmdoctor_core.runtimes.vllm import releases
 
 from .launches import listed, release, variable
-from .tables import Row, table
+from .tables import row, table
 
 CONFIG = Place(kind="argument", name="--kv-transfer-config")
-
-
-def _connectors(launch: Launch) -> list[dict[str, Any]]:
-    """The connector of the launch, and those a MultiConnector holds."""
-    config = launch.get("kv_transfer_config")
-    if not isinstance(config, dict):
-        return []
-    extra = config.get("kv_connector_extra_config")
-    inner = extra.get("connectors") if isinstance(extra, dict) else None
-    return [config, *(one for one in inner if isinstance(one, dict))] if isinstance(inner, list) else [config]
-
-
-def _known(name: str) -> Row | None:
-    return next((entry for entry in table("kv-connectors").rows if entry["name"] == name), None)
 
 
 @check("KVT401", "kv-connector-unknown-or-moved", runtimes={"vllm"})
 def kv_connector_unknown_or_moved(launch: Launch) -> Iterator[Finding]:
     """This release of vLLM has no connector of that name, or its configuration no longer takes a key."""
     version = release(launch.version)
-    for config in _connectors(launch):
+    for config in releases.connectors(launch.get("kv_transfer_config")):
         name = config.get("kv_connector")
         if not isinstance(name, str) or config.get("kv_connector_module_path"):
             continue
-        known = _known(name)
+        history = releases.tables().connectors
+        eras = history[name].eras if name in history else ()
         evidence = (seen("kv_connector", name, "--kv-transfer-config"), seen("vLLM", launch.version, "the launch"))
-        since, last = (release(known.get(column)) if known else None for column in ("since", "last"))
-        if known is None:
-            near = difflib.get_close_matches(name, [entry["name"] for entry in table("kv-connectors").rows], n=1)
+        instead = row("kv-connectors", name=name) or {}
+        if not eras:
+            near = difflib.get_close_matches(name, history, n=1)
             yield fail(
                 "no release of vLLM has a KV connector {name} ('Unsupported connector type'): the nearest is "
                 "{near}. A connector of your own needs kv_connector_module_path beside it",
@@ -51,28 +40,30 @@ def kv_connector_unknown_or_moved(launch: Launch) -> Iterator[Finding]:
                 name=name,
                 near=near[0] if near else "-",
             )
-        elif version and last and version > last:
-            yield fail(
-                "KV connector {name} is gone after vLLM {last} (this is {version}): 'Unsupported connector type'. "
-                "Its successor is {instead}",
-                evidence=evidence,
-                where=CONFIG,
-                name=name,
-                last=known["last"],
-                version=launch.version,
-                instead=known.get("instead", "-"),
-            )
-        elif version and since and version < since:
-            yield fail(
-                "KV connector {name} came with vLLM {since} (this is {version}): 'Unsupported connector type'. "
-                "Upgrade vLLM, or use what went before it: {before}",
-                evidence=evidence,
-                where=CONFIG,
-                name=name,
-                since=known["since"],
-                version=launch.version,
-                before=known.get("before", "-"),
-            )
+        elif version and not releases.release(launch.version).connector(name):
+            later = next((era.since for era in eras if version < Version(era.since)), None)
+            if later is None:
+                yield fail(
+                    "KV connector {name} is gone after vLLM {last} (this is {version}): 'Unsupported connector type'. "
+                    "Its successor is {instead}",
+                    evidence=evidence,
+                    where=CONFIG,
+                    name=name,
+                    last=eras[-1].until,
+                    version=launch.version,
+                    instead=instead.get("instead", "-"),
+                )
+            else:
+                yield fail(
+                    "KV connector {name} came with vLLM {since} (this is {version}): 'Unsupported connector type'. "
+                    "Upgrade vLLM, or use what went before it: {before}",
+                    evidence=evidence,
+                    where=CONFIG,
+                    name=name,
+                    since=later,
+                    version=launch.version,
+                    before=instead.get("before", "-"),
+                )
         gone = [entry for entry in table("kv-transfer-keys").rows if entry["key"] in config]
         for entry in gone:
             if version and version > (release(entry["last"]) or version):
@@ -101,8 +92,8 @@ def kv_connector_needs_package(
     launch: Launch, target: TargetEnvironment, request: LaunchRequest | None, environment: Environment | None
 ) -> Iterator[Finding]:
     """The connector needs a package that is not installed, or one built for another CUDA."""
-    for config in _connectors(launch):
-        known = _known(str(config.get("kv_connector")))
+    for config in releases.connectors(launch.get("kv_transfer_config")):
+        known = row("kv-connectors", name=str(config.get("kv_connector")))
         packages = known.get("packages", []) if known else []
         if not packages:
             continue

@@ -53,6 +53,21 @@ def test_a_connector_lives_as_long_as_its_release(version: str, fires: bool) -> 
     assert bool(transfer.kv_connector_unknown_or_moved(launch(version=version, kv_transfer_config=config))) is fires
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "since"),
+    [
+        ("NixlPullConnector", "0.23.0", "0.24.0"),
+        ("NixlPullConnector", "0.24.0", None),
+        ("HiSparseConnector", "0.30.0", None),
+        ("MooncakeConnector", "0.11.0", "0.13.0"),  # left with the old engine, came back with the new one
+    ],
+)
+def test_a_connector_of_a_later_release(name: str, version: str, since: str | None) -> None:
+    config = {"kv_connector": name, "kv_role": "kv_both"}
+    found = transfer.kv_connector_unknown_or_moved(launch(version=version, kv_transfer_config=config))
+    assert [finding.params["since"] for finding in found] == ([since] if since else [])
+
+
 def test_keys_of_old_guides_since_0_32() -> None:
     config = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_rank": 0}
     assert transfer.kv_connector_unknown_or_moved(launch(version="0.31.0", kv_transfer_config=config)) == []

@@ -115,6 +115,11 @@ def test_connectors_and_the_hybrid_manager() -> None:
     assert older is not None
     assert not older.hybrid
     assert releases.release("0.13.0").connector("SharedStorageConnector") is None
+    # since 0.24 the name is an alias: NixlConnector = NixlPullConnector
+    assert [releases.release("0.33.0").connector(name).hybrid for name in ("NixlConnector", "NixlPullConnector")] == [
+        True,
+        True,
+    ]
 
 
 def test_the_release_that_answers_for_a_version() -> None:
@@ -196,3 +201,21 @@ def test_random_lines_read_as_the_real_parser_reads_them() -> None:
         if not same:
             differ.append(row["words"])
     assert differ == []
+
+
+FACTORY = """
+KVConnectorFactory.register_connector("Old", "vllm.connector", "Old")
+KVConnectorFactory.register_connector("Plain", "vllm.connector", "Plain")
+"""
+CONNECTOR = """
+class SupportsHMA: ...
+class Pull(SupportsHMA): ...
+class Plain: ...
+Old = Pull
+"""
+
+
+def test_a_connector_that_is_an_alias_has_its_class_s_mark() -> None:
+    modules = {"vllm.distributed.kv_transfer.kv_connector.factory": FACTORY, "vllm.connector": CONNECTOR}
+    found = TOOL["_connectors"](TOOL["Sources"]("9.9.0", modules))
+    assert {name: record.get("hybrid", False) for name, record in found.items()} == {"Old": True, "Plain": False}

@@ -322,6 +322,28 @@ def test_hybrid_manager() -> None:
     assert launch(version="0.33.0", of=name)["disable_hybrid_kv_cache_manager"] is False
     assert launch(connector, version="0.21.0", of=name)["disable_hybrid_kv_cache_manager"] is True
     assert launch(connector, version="0.33.0", of=name)["disable_hybrid_kv_cache_manager"] is False
+    pull = connector.replace("NixlConnector", "NixlPullConnector")
+    assert launch(pull, version="0.33.0", of=name)["disable_hybrid_kv_cache_manager"] is False
+
+
+@pytest.mark.parametrize(
+    ("version", "held", "off"),
+    [
+        ("0.22.1", ["NixlConnector", "ExampleConnector"], False),
+        ("0.23.0", ["NixlConnector", "ExampleConnector"], True),
+        ("0.23.0", ["NixlConnector", "OffloadingConnector"], False),
+        ("0.23.0", [], True),
+    ],
+)
+def test_multi_connector_supports_the_hybrid_manager_if_its_children_do(
+    version: str, held: list[str], off: bool
+) -> None:
+    """multi_connector.py, all_children_support_hma: since 0.23."""
+    inner = [{"kv_connector": name, "kv_role": "kv_both"} for name in held]
+    config = {"kv_connector": "MultiConnector", "kv_role": "kv_both"}
+    text = json.dumps({**config, "kv_connector_extra_config": {"connectors": inner}})
+    made = launch(f"--kv-transfer-config '{text}'", version=version, of="google--gemma-3-4b-it")
+    assert made["disable_hybrid_kv_cache_manager"] is off
 
 
 # ------------------------------------------------------------------ dtypes

@@ -209,6 +209,15 @@ def release(version: str) -> Release:
     return Release(tables().releases[index], index, between)
 
 
+def connectors(config: object) -> list[dict[str, Any]]:
+    """The connector that a ``--kv-transfer-config`` sets, and those that a MultiConnector holds, at any depth."""
+    if not isinstance(config, dict):
+        return []
+    extra = config.get("kv_connector_extra_config")
+    inner = extra.get("connectors") if isinstance(extra, dict) else None
+    return [config, *(held for one in (inner if isinstance(inner, list) else []) for held in connectors(one))]
+
+
 @lru_cache(maxsize=1)
 def history() -> dict[str, str]:
     """Option name by every flag that any listed release has had."""

@@ -33,7 +33,7 @@ from llmdoctor_core.facts import (
 )
 from llmdoctor_core.models.weights import stage_layers
 
-from . import planner
+from . import planner, releases
 from .length import derived_length
 from .planner import Need, Spec
 from .since import at, release, table
@@ -85,7 +85,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     cpu_kernel_block: int
     in_flight: Literal["one batch", "concurrent batches"]
     chunked_with_hybrid_manager: bool
-    connector_switches_off: Literal["always", "unless it supports it"]
+    connector_switches_off: Literal["always", "unless it supports it", "unless it and its children support it"]
     offloading_seen: bool
     one_manager_keeps_value_dim: bool
     events_switch_off: bool
@@ -269,7 +269,14 @@ def one_manager(launch: Launch, model: Model, speculates: Speculation | None) ->
     given = launch.get("kv_transfer_config")
     if connector is None or not (given or rules.offloading_seen):
         return False
-    return rules.connector_switches_off == "always" or connector not in supporting_connectors(launch.version)
+    if rules.connector_switches_off == "always":
+        return True
+    held: list[str] = []
+    if connector == "MultiConnector" and rules.connector_switches_off == "unless it and its children support it":
+        held = [str(config.get("kv_connector")) for config in releases.connectors(given)[1:]]
+        if not held:  # all_children_support_hma is false without children
+            return True
+    return not all(works_with_hybrid_manager(name, launch.version) for name in (connector, *held))
 
 
 def connector_of(launch: Launch) -> str | None:
@@ -283,10 +290,13 @@ def connector_of(launch: Launch) -> str | None:
     return None
 
 
-def supporting_connectors(version: str) -> frozenset[str]:
-    """KV connectors that work with the hybrid manager (their class derives from SupportsHMA)."""
-    rows = table("specs.toml")["connector"]
-    return frozenset(row["name"] for row in rows if release(row["since"]) <= release(version))
+def works_with_hybrid_manager(connector: str, version: str) -> bool:
+    """Whether the KV connector's class derives from SupportsHMA in this release; False for a class not known."""
+    era = releases.release(version).connector(connector)
+    if era is not None:
+        return era.hybrid
+    rows = table("specs.toml")["unregistered_connector"]
+    return any(row["name"] == connector and release(row["since"]) <= release(version) for row in rows)
 
 
 def in_flight_tokens(launch: Launch) -> int:
