@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import ImportAnnotations, Place
@@ -20,6 +21,14 @@ def annotation_fails_at_import(annotations: ImportAnnotations) -> Iterator[Findi
             seen("evaluated as", use.evaluated_by, "the module's syntax tree"),
             seen("Python", annotations.python, "the target environment"),
         )
+        where = Place(kind="file", name=use.path, line=use.line)
+        about: dict[str, Any] = {
+            "package": use.distribution or "a package",
+            "expression": use.expression,
+            "path": use.path,
+            "line": use.line,
+            "reason": use.reason,
+        }
         known = next((entry for entry in table("annotation-fixes").rows if use.path.endswith(entry["path"])), None)
         if known:
             yield fail(
@@ -27,13 +36,9 @@ def annotation_fails_at_import(annotations: ImportAnnotations) -> Iterator[Findi
                 "TypeError, which an 'except ImportError' around it does not catch. {fix}, or run the server with a "
                 "newer Python",
                 evidence=evidence,
-                where=Place(kind="file", name=use.path, line=use.line),
-                package=use.distribution or "a package",
-                expression=use.expression,
-                path=use.path,
-                line=use.line,
-                reason=use.reason,
+                where=where,
                 fix=known["fix"],
+                **about,
             )
         elif use.postponable:
             yield fail(
@@ -41,22 +46,14 @@ def annotation_fails_at_import(annotations: ImportAnnotations) -> Iterator[Findi
                 "TypeError. Put 'from __future__ import annotations' first in that file, install a release that does, "
                 "or run the server with a newer Python",
                 evidence=evidence,
-                where=Place(kind="file", name=use.path, line=use.line),
-                package=use.distribution or "a package",
-                expression=use.expression,
-                path=use.path,
-                line=use.line,
-                reason=use.reason,
+                where=where,
+                **about,
             )
         else:
             yield fail(
                 "{package}: {expression} at {path}:{line} is evaluated at import, and {reason}. It is no annotation "
                 "that could be postponed: install another release of {package}, or run the server with a newer Python",
                 evidence=evidence,
-                where=Place(kind="file", name=use.path, line=use.line),
-                package=use.distribution or "a package",
-                expression=use.expression,
-                path=use.path,
-                line=use.line,
-                reason=use.reason,
+                where=where,
+                **about,
             )

@@ -124,6 +124,7 @@ def test_mla_prefills_whole_prompts_in_blocks_of_16_whatever_was_asked() -> None
         ("0.32.0", None, (), None),
         ("0.19.1", None, ("--kv-cache-memory-bytes", str(3 * GIB)), None),  # no worker of the CPU reads it yet
         ("0.12.0", None, (), 4 * GIB),
+        ("0.12.0", "\N{SUPERSCRIPT TWO}", (), 4 * GIB),  # no number, so not the pool's size
     ],
 )
 def test_the_pool_is_the_variable_the_argument_or_the_release(

@@ -13,6 +13,7 @@ from functools import partial
 from msgspec import Struct
 
 from llmdoctor_core.facts import Launch
+from llmdoctor_core.runtimes.numbers import WHOLE
 
 from .builds import has
 from .context import Context
@@ -60,10 +61,6 @@ def fitted(launch: Launch, kept: Geometry, setting: Context, spread: Split, usag
     if (enough and len(targets) == 1) or all(least <= target for (least, _), target in zip(over, targets, strict=True)):
         return Fit(context=context, notes=tuple(notes))
     return _layers(launch, kept, spread, usage, context, targets, notes)
-
-
-WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
-"""A whole number in plain digits: ``str.isdigit`` takes ``²`` too, which is none."""
 
 
 def margins(launch: Launch, devices: int) -> list[int]:

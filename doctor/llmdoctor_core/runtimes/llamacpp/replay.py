@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import Forecast, LaunchRequest, Model, ModelSource
 from llmdoctor_core.models.gguf_describe import describe_gguf
+from llmdoctor_core.runtimes.numbers import WHOLE
 
 from . import NEWEST, forecast, resolve
-from .fit import WHOLE
 
 MIB = 1 << 20
 _ARCHITECTURES = {"gpt": "gpt-oss"}

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import yaml
 
 from llmdoctor_core.facts import Argument, ArgumentProblem
+from llmdoctor_core.runtimes.numbers import WHOLE
 
 from . import releases, since
 from .releases import ConfigClass, Era, Release, Spelling
@@ -638,7 +639,7 @@ def _pairs(text: str) -> dict[str, int]:
     pairs: dict[str, int] = {}
     for part in text.split(","):
         key, equals, number = part.partition("=")
-        if not equals or not number.strip().isdigit():
+        if not equals or not WHOLE.fullmatch(number):
             raise ValueError(f"{text} is not like image=16,video=2")
         pairs[key.strip()] = int(number)
     return pairs

@@ -28,6 +28,7 @@ from llmdoctor_core.facts import (
     SlidingWindow,
     State,
 )
+from llmdoctor_core.runtimes.numbers import WHOLE
 
 from . import arguments, graphs, releases, since, specs
 from .length import Derived, derived_length, long_lengths_allowed
@@ -624,8 +625,8 @@ class _Resolver:
 
     def _cpu_pool(self, rules: Mapping[str, Any]) -> None:
         """The cache's size: of VLLM_CPU_KVCACHE_SPACE (GiB), of --kv-cache-memory-bytes, or the release's default."""
-        name, space = "kv_cache_memory_bytes", self.environment.get(CPU_SPACE, "").strip()
-        if space.isdigit() and (int(space) or not rules["no_space_is_default"]):
+        name, space = "kv_cache_memory_bytes", self.environment.get(CPU_SPACE, "")
+        if WHOLE.fullmatch(space) and (int(space) or not rules["no_space_is_default"]):
             self.found[name] = Argument(
                 name=name, value=int(space) * GIB, origin="environment", flag=CPU_SPACE, why="GiB, for each rank"
             )
