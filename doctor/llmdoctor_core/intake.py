@@ -38,8 +38,6 @@ OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
 MOST_GPUS = 1024
 MOST_CONFIG = 1 << 20
 """Characters of a ``--config`` file that are read."""
-DOCKER_SHM = 64 << 20
-"""/dev/shm of a container started without --shm-size (Docker and Podman reference, `run`)."""
 
 
 class Intake(Struct, frozen=True, kw_only=True):
@@ -229,7 +227,7 @@ def _container(found: Deployment) -> Container:
     """What the deployment grants its container."""
     shm = found.shm_bytes
     if shm is None and not found.ipc_host and found.engine != "kubernetes":
-        shm = DOCKER_SHM
+        shm = deploy.default_shared_memory()
     unread = {} if shm is not None else {"shm": "the host's is used" if found.ipc_host else "no size is set"}
     if found.gpu_access is not False:
         unread["devices"] = "the container is described, not looked into"

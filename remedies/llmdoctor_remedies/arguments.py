@@ -13,17 +13,11 @@ from llmdoctor_core.remedy import AnyAction, Cost, ReplaceArgument, Safety, SetA
 from llmdoctor_core.units import whole
 
 from .search import launch_of
+from .tables import table
 
 Alternatives = Iterator[tuple[AnyAction, ...]]
-SPECULATIVE = {
-    "--speculative-model": "model",
-    "--num-speculative-tokens": "num_speculative_tokens",
-    "--speculative-draft-tensor-parallel-size": "draft_tensor_parallel_size",
-    "--speculative-max-model-len": "max_model_len",
-    "--ngram-prompt-lookup-max": "prompt_lookup_max",
-    "--ngram-prompt-lookup-min": "prompt_lookup_min",
-}
-"""The flags that vLLM dropped in 0.8 for the keys of --speculative-config (vllm/config, SpeculativeConfig)."""
+SPECULATIVE: dict[str, str] = {row["flag"]: row["key"] for row in table("values")["speculative"]}
+"""The flags that vLLM dropped, and the keys of --speculative-config in their place."""
 
 
 def typed(request: LaunchRequest) -> dict[str, str]:

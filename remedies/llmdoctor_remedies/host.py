@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib import resources
-from typing import Any
 
 from packaging.version import Version
 
@@ -35,15 +32,10 @@ from llmdoctor_core.remedy import (
     remedy,
 )
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from .tables import table
 
 Alternatives = Iterator[tuple[AnyAction, ...]]
 JIT = ("CUDA210", "CUDA211", "CUDA212", "CUDA213", "CUDA215")
-SHM = "16g"
-"""What vLLM's and NCCL's documentation give a container for tensor parallelism."""
 
 
 @remedy("postpone-annotations", "Put off evaluating the annotations of the faulty files", ends=("PY301",))
@@ -132,7 +124,7 @@ def _unwritable(finding: Finding, facts: Facts) -> list[CacheDirectory]:
 def enlarge_shared_memory(finding: Finding, facts: Facts) -> Alternatives:
     request, container = facts.optional(LaunchRequest), facts.optional(Container)
     if request and "run" in request.wrapper:
-        yield (SetContainerOption(flag="--shm-size", value=SHM),)
+        yield (SetContainerOption(flag="--shm-size", value=table("values")["shared_memory"]["value"]),)
     else:
         yield (ByHand(text=_by_hand("HOST101", container.kind if container else "none")),)
 
@@ -155,10 +147,7 @@ def raise_memlock(finding: Finding, facts: Facts) -> Alternatives:
 
 @lru_cache(maxsize=1)
 def _steps() -> dict[tuple[str, str], str]:
-    data: dict[str, Any] = tomllib.loads(
-        resources.files(__package__).joinpath("data/by_hand.toml").read_text(encoding="utf-8")
-    )
-    return {(row["code"], row.get("where", "any")): row["text"] for row in data["steps"]}
+    return {(row["code"], row.get("where", "any")): row["text"] for row in table("by_hand")["steps"]}
 
 
 def _by_hand(code: str, where: str) -> str:

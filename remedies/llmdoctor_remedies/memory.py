@@ -12,12 +12,11 @@ from llmdoctor_core.finding import Finding
 from llmdoctor_core.remedy import AnyAction, Cost, Safety, SetArgument, remedy
 
 from .search import forecast_with, largest, launch_of, starts, text_of, visible_gpus
+from .tables import table
 
 Alternatives = Iterator[tuple[AnyAction, ...]]
 TOO_SMALL = ("CTX603", "MEM803")
 """Conditions of a pool that does not hold one request of the maximum length."""
-UTILIZATION_CEILING = 0.97
-"""Above it the driver's own allocations outside the budget have no room left on any GPU of the built-in table."""
 SHORTEST = 256
 
 
@@ -39,7 +38,7 @@ def raise_gpu_memory_utilization(finding: Finding, facts: Facts) -> Alternatives
         return
     now = float(launch.get("gpu_memory_utilization"))
     free = [gpu.memory_free / gpu.memory_total for gpu in gpus.visible if gpu.memory_free and gpu.memory_total]
-    ceiling = min([UTILIZATION_CEILING, *(math.floor(100 * share) / 100 for share in free)])
+    ceiling = min([table("values")["utilization"]["ceiling"], *(math.floor(100 * share) / 100 for share in free)])
     for hundredths in range(math.floor(100 * now) + 1, round(100 * ceiling) + 1):
         value = f"{hundredths / 100:.2f}"
         if starts(facts, "gpu_memory_utilization", value):

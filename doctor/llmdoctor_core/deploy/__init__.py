@@ -7,9 +7,9 @@ import re
 from llmdoctor_core.errors import InputError
 
 from .deployment import MAX_LAUNCHES, Deployment, Word
-from .words import deployment_from, split
+from .words import default_shared_memory, deployment_from, split
 
-__all__ = ["Deployment", "Word", "deployment_from", "read", "split"]
+__all__ = ["Deployment", "Word", "default_shared_memory", "deployment_from", "read", "split"]
 
 MAX_BYTES = 1 << 20
 """Kubernetes keeps no larger object."""

@@ -53,6 +53,11 @@ def _data() -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath("data/containers.toml").read_text(encoding="utf-8"))
 
 
+def default_shared_memory() -> int:
+    """Bytes of /dev/shm in a container that sets nothing."""
+    return int(_data()["shared_memory"]["default"])
+
+
 def split(text: str, line: int = 0) -> list[Word]:
     """Words of a shell command, continuation lines joined, each with its line. Raises InputError for open quotes."""
     words: list[Word] = []

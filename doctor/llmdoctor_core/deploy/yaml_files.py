@@ -9,7 +9,7 @@ from llmdoctor_core.facts import Place
 from llmdoctor_core.units import MOST_DIGITS, parse_size, whole
 
 from .deployment import Deployment, Word
-from .words import deployment_from, docker_size, split
+from .words import default_shared_memory, deployment_from, docker_size, split
 from .yaml_lines import Node, documents
 
 SECRET_REFERENCE = "<set>"
@@ -213,14 +213,10 @@ def _pod_environment(env: Node, seen: _Settings) -> dict[str, str]:
     return environment
 
 
-DEFAULT_SHM = 64 << 20
-"""/dev/shm of a container that sets nothing: 64 MiB in containerd, CRI-O and Docker alike."""
-
-
 def _pod_mounts(pod: Node, container: Node, seen: _Settings) -> tuple[dict[str, str], int | None]:
     volumes = {volume["name"].text: volume for volume in pod["volumes"]}
     mounts: dict[str, str] = {}
-    shm: int | None = DEFAULT_SHM
+    shm: int | None = default_shared_memory()
     for mount in container["volumeMounts"]:
         path, volume = mount["mountPath"].text, volumes.get(mount["name"].text, Node(None))
         kind = next((key.text for key, _ in volume.items() if key.text != "name"), "volume")
