@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import Forecast, Full, Gpus, Latent, Launch, Model, Place, SlidingWindow
 from llmdoctor_core.finding import Finding, fail, seen, warn
+from llmdoctor_core.runtimes.vllm.refusals import expert_ranks, refines_expert_blocks
 
 from .launches import argument, flag, listed, ranks, refusal, size
 
@@ -110,8 +111,8 @@ def kv_heads_replicated(launch: Launch, model: Model, forecast: Forecast | None)
 @check("TP703", "quantization-group-split", runtimes={"vllm", "sglang"}, remedy="fit-tensor-parallel-size")
 def quantization_group_split(launch: Launch, model: Model) -> Iterator[Finding]:
     """Splitting a layer over the ranks would cut a quantization group in two."""
-    tensor, quantization = size(launch, TENSOR), model.quantization
-    if tensor == 1 or quantization is None:
+    quantization = model.quantization
+    if quantization is None:
         return
     if quantization.block:
         unit, what = max(quantization.block), "block"
@@ -119,40 +120,42 @@ def quantization_group_split(launch: Launch, model: Model) -> Iterator[Finding]:
         unit, what = quantization.group_size, "group"
     else:
         return
-    experts_whole = bool(launch.get("enable_expert_parallel"))
-    dimensions = {
-        "intermediate_size": model.intermediate_size,
-        "moe_intermediate_size": None if experts_whole or not model.experts else model.expert_intermediate_size,
-    }
-    for name, dimension in dimensions.items():
-        if not dimension or (
-            name == "intermediate_size"
-            and model.experts
-            and model.expert_intermediate_size == dimension
-            and experts_whole
-        ):
+    for name, width, tensor in _split_widths(launch, model):
+        whole_in_file = width % unit == 0
+        if tensor == 1 or width % (tensor * unit) == 0 or not (whole_in_file or quantization.block):
             continue
-        if dimension % (tensor * unit) == 0 or dimension % unit:
-            continue
-        fitting = [one for one in sizes_that_divide(model.heads or tensor, 2 * tensor) if dimension % (one * unit) == 0]
+        fitting = [one for one in sizes_that_divide(model.heads or tensor, 2 * tensor) if width % (one * unit) == 0]
         yield fail(
-            "{name} {dimension} over {tensor} ranks gives {part}, no whole number of quantization {what}s of {unit} "
+            "{name} {width} over {tensor} ranks gives {part}, no whole number of quantization {what}s of {unit} "
             "({count} {what}s in all): the weights do not load ('is not divisible by') or the first request fails. "
             "Sizes that work: {fitting}; or a checkpoint with smaller {what}s",
             evidence=(
-                seen(name, dimension, model.source.where),
+                seen(name, width, model.source.where),
                 seen(f"quantization {what} size", unit, f"{quantization.method} configuration"),
             ),
             where=argument(launch, TENSOR),
             name=name,
-            dimension=dimension,
+            width=width,
             tensor=tensor,
-            part=f"{dimension / tensor:g}",
+            part=f"{width / tensor:g}",
             what=what,
             unit=unit,
-            count=dimension // unit,
-            fitting=listed(fitting),
+            count=width // unit,
+            fitting=listed(fitting or [1]),
         )
+
+
+def _split_widths(launch: Launch, model: Model) -> Iterator[tuple[str, int, int]]:
+    """Widths that are cut, under their key in config.json, and over how many ranks; experts that this release of vLLM
+    loads in finer blocks are left out."""
+    own = model.expert_intermediate_size
+    if model.intermediate_size and not (model.experts and own is None):
+        yield "intermediate_size", model.intermediate_size, size(launch, TENSOR)
+    width = own or model.intermediate_size
+    if not (model.experts and width) or (launch.runtime == "vllm" and refines_expert_blocks(launch, model)):
+        return
+    experts_over = expert_ranks(launch) if launch.runtime == "vllm" else size(launch, TENSOR)
+    yield "moe_intermediate_size" if own else "intermediate_size", width, experts_over
 
 
 @check("TP704", "more-ranks-than-gpus", runtimes={"vllm"}, remedy="fit-tensor-parallel-size")

@@ -102,12 +102,20 @@ def test_231_groups_do_not_split_in_two() -> None:
     assert finding.params["count"] == 231
 
 
-def test_experts_stay_whole_with_expert_parallel() -> None:
+def test_experts_in_blocks_are_cut_whole_or_refined() -> None:
+    """Expert parallel keeps them whole; data parallel ranks cut them too; vLLM 0.29 refines what does not divide."""
     blocks = Quantization(method="fp8", bits=8, block=(128, 128))
     experts = plain(experts=128, expert_intermediate_size=1536, intermediate_size=12288, quantization=blocks)
-    whole = launch(tensor_parallel_size=8, enable_expert_parallel=True)
-    assert parallel.quantization_group_split(launch(tensor_parallel_size=8), experts)
-    assert parallel.quantization_group_split(whole, experts) == []
+
+    def parts(**arguments: object) -> list[object]:
+        found = parallel.quantization_group_split(launch(**arguments), experts)  # type: ignore[arg-type]
+        return [finding.params["part"] for finding in found]
+
+    assert parts(version="0.28.0", tensor_parallel_size=8) == ["192"]
+    assert parts(version="0.28.0", tensor_parallel_size=2, data_parallel_size=4) == ["192"]
+    assert parts(version="0.28.0", tensor_parallel_size=4) == []
+    assert parts(version="0.28.0", tensor_parallel_size=8, enable_expert_parallel=True) == []
+    assert parts(version="0.29.0", tensor_parallel_size=8) == []
 
 
 def test_own_code_is_not_needed_where_the_engine_knows_the_type() -> None:

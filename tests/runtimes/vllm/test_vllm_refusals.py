@@ -18,7 +18,7 @@ def test_experts_in_fp8_blocks_are_cut_between_blocks() -> None:
     """1536 columns over eight ranks are 192, one block and a half: refused up to 0.28, whose words these are."""
     refused = made(MINIMAX, "-tp", "8", version="0.27.1").refused
     assert refused is not None
-    assert refused.code == "TP701"
+    assert refused.code == "TP703"
     words = "The output_size of gate's and up's weight = 192 is not divisible by weight quantization block_n = 128."
     assert refused.message == words
 

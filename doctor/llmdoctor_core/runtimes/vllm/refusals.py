@@ -84,17 +84,34 @@ def _check_vocabulary(launch: Launch, model: Model, draft: Model | None) -> None
 
 def _check_expert_blocks(launch: Launch, model: Model) -> None:
     """Experts quantised in blocks are cut between blocks only: FP8 with 192 columns a rank, say, does not load."""
-    ranks = int(launch.get("tensor_parallel_size") or 1) * int(launch.get("data_parallel_size") or 1)
-    quantization = model.quantization
+    ranks, width, quantization = expert_ranks(launch), _expert_width(model), model.quantization
     if quantization is None or quantization.method != "fp8" or quantization.block is None:
         return
-    width = model.expert_intermediate_size or model.intermediate_size
-    if ranks <= 1 or launch.get("enable_expert_parallel") or not (model.experts and width):
+    if ranks == 1 or not width or refines_expert_blocks(launch, model):
         return
     part = width // ranks
-    if release(launch.version) >= (0, 29) and math.gcd(*quantization.block, part, model.hidden_size) >= FINEST_BLOCK:
-        return
     for text, block in zip(BLOCKS, quantization.block, strict=True):
         if part % block:
             message = text.format(part=part, block=block)
-            raise RefusedError("TP701", message, part=part, block=block, tensor_parallel_size=ranks)
+            raise RefusedError("TP703", message, part=part, block=block, expert_ranks=ranks)
+
+
+def _expert_width(model: Model) -> int:
+    return (model.expert_intermediate_size or model.intermediate_size or 0) if model.experts else 0
+
+
+def expert_ranks(launch: Launch) -> int:
+    """Ranks over which the columns of each expert are cut: data parallel ranks too, 1 where experts stay whole
+    (layers/fused_moe/config.py: FusedMoEParallelConfig)."""
+    if launch.get("enable_expert_parallel"):
+        return 1
+    return int(launch.get("tensor_parallel_size") or 1) * int(launch.get("data_parallel_size") or 1)
+
+
+def refines_expert_blocks(launch: Launch, model: Model) -> bool:
+    """Whether experts in FP8 blocks that the ranks cut are loaded in finer blocks that fit."""
+    quantization = model.quantization
+    if release(launch.version) < (0, 29) or quantization is None or quantization.method != "fp8":
+        return False
+    part = _expert_width(model) // expert_ranks(launch)
+    return quantization.block is not None and math.gcd(*quantization.block, part, model.hidden_size) >= FINEST_BLOCK
