@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from llmdoctor_core.probes import target
 from llmdoctor_core.probes.host import Host
 
 from .conftest import compiled
+
+DISTRIBUTIONS_PYTHON = sorted(Path("/usr/bin").glob("python3.[0-9]*[0-9]"))
 
 
 def see(python=None, command=None, **environ):
@@ -52,6 +55,21 @@ def test_distributions_with_their_pins(environment_of):
     ]
     assert seen.has("flash-infer-python").version == "1.0"
     assert "not-a-header" not in {one.name for one in seen.distributions.values()}
+
+
+@pytest.mark.skipif(not DISTRIBUTIONS_PYTHON, reason="no Python of the distribution")
+def test_a_virtual_environment_around_the_distributions_python(environment_of):
+    """Debian's ``site`` names dist-packages alone unless it takes itself to be in a virtual environment."""
+    root = environment_of(str(DISTRIBUTIONS_PYTHON[0]), [("vllm", "0.29.0")])
+    seen = see(str(root / "bin/python"))
+    assert seen.prefix == str(root)
+    assert seen.has("vllm").version == "0.29.0"
+    with (root / "pyvenv.cfg").open("a") as file:
+        file.write("include-system-site-packages = true\n")
+    shared = see(str(root / "bin/python"), PYTHONNOUSERSITE="1")
+    assert shared.has("vllm").version == "0.29.0"
+    own = see(str(DISTRIBUTIONS_PYTHON[0]), PYTHONNOUSERSITE="1")
+    assert set(own.site_packages) == {folder for folder in shared.site_packages if not folder.startswith(str(root))}
 
 
 def test_nothing_of_the_environment_is_executed(environment_of, tmp_path):

@@ -6,18 +6,21 @@ import sys
 import sysconfig
 
 executable = sys.executable
-prefix = sys.prefix
+include = sysconfig.get_path("include")
+scripts = sysconfig.get_path("scripts")
+base = getattr(sys, "base_prefix", sys.prefix)
 shared = True  # whether the base interpreter's and the user's packages are seen
-for folder in (os.path.dirname(executable), os.path.dirname(os.path.dirname(executable))):
+beside = os.path.dirname(executable)
+for folder in (beside, os.path.dirname(beside)):
     marker = os.path.join(folder, "pyvenv.cfg")
     if os.path.isfile(marker):
-        prefix = folder
+        sys.prefix = os.path.dirname(beside)  # as site does, left out by -S; Debian's folders depend on it
         with open(marker) as file:
             text = file.read().lower().replace(" ", "")
         shared = "include-system-site-packages=true" in text
         break
+prefix = sys.prefix
 
-base = getattr(sys, "base_prefix", sys.prefix)
 folders = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 import site  # noqa: E402 - as a module of functions: under -S it changes nothing
 
@@ -26,7 +29,6 @@ if shared and not os.environ.get("PYTHONNOUSERSITE"):
 folders += site.getsitepackages([prefix])
 if shared and base != prefix:
     folders += site.getsitepackages([base])
-scripts = sysconfig.get_path("scripts")
 print(
     json.dumps(
         {
@@ -40,7 +42,7 @@ print(
             "prefix": prefix,
             "site_packages": [folder for folder in folders if os.path.isdir(folder)],
             "scripts": os.path.join(prefix, "bin") if prefix != base else scripts,
-            "include": sysconfig.get_path("include"),
+            "include": include,
         }
     )
 )
