@@ -329,6 +329,8 @@ def fuzz(target: str, seconds: int, corpus: Path, work: Path) -> None:
 
     def one(data: bytes) -> None:
         found = failure(hold, target, data)
+        if found and found[0] == "slow":  # the tables, read by the first input that needs them, are not its fault
+            found = failure(hold, target, data)
         if found is None or found[0] in known:
             return
         known.add(found[0])

@@ -215,10 +215,12 @@ def quantization_unsupported_by_gpu(gpus: Gpus, launch: Launch, model: Model | N
 
 def _is_float(model: Model) -> bool:
     """Whether a compressed-tensors checkpoint stores floating-point, not integer, weights."""
-    groups = (model.config.get("quantization_config") or {}).get("config_groups") or {}
-    return any(
-        (scheme.get("weights") or {}).get("type") == "float" for scheme in groups.values() if isinstance(scheme, dict)
+    stored = model.config.get("quantization_config")
+    groups = stored.get("config_groups") if isinstance(stored, dict) else None
+    schemes = (
+        [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
     )
+    return any(isinstance(weights, dict) and weights.get("type") == "float" for weights in schemes)
 
 
 @check("GPU014", "kv-dtype-or-attention-unsupported-by-gpu", runtimes={"vllm"})

@@ -258,6 +258,12 @@ class Model(Fact, frozen=True, kw_only=True):
         """config.json as parsed, empty for a GGUF file."""
         return self.source.config or {}
 
+    @property
+    def text_config(self) -> dict[str, Any]:
+        """config.json with the keys of its ``text_config``, where it has one, over its own."""
+        text = self.config.get("text_config")
+        return {**self.config, **text} if isinstance(text, dict) else self.config
+
 
 class DraftSource(Fact, frozen=True, kw_only=True):
     """The draft model of speculative decoding, read the same way as the target."""

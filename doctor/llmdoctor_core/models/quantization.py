@@ -186,14 +186,16 @@ def _group(keys: Keys) -> int | None:
 
 def _block(keys: Keys) -> tuple[int, int] | None:
     for name in ("weight_block_size", "block_structure"):
-        value = keys.values.get(name)
+        value, sizes = keys.values.get(name), None
         if isinstance(value, str) and re.fullmatch(r"\d{1,6}x\d{1,6}", value):
-            rows, columns = value.split("x")
-            return int(rows), int(columns)
-        if value is not None and not isinstance(value, str):
+            sizes = [int(size) for size in value.split("x")]
+        elif value is not None and not isinstance(value, str):
             sizes = keys.counts(name)
-            if sizes is not None and len(sizes) == 2:
-                return sizes[0], sizes[1]
+        if sizes is None or len(sizes) != 2:
+            continue
+        if 0 in sizes:
+            raise keys.wrong(name, value, "two sizes above 0")
+        return sizes[0], sizes[1]
     return None
 
 

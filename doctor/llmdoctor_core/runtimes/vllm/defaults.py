@@ -407,8 +407,7 @@ class _Resolver:
         model = self.model
         if model is None or self.value("language_model_only"):
             return 0
-        text = model.config.get("text_config")
-        both_ways = isinstance(text, dict) and text.get("use_bidirectional_attention") == "vision"
+        both_ways = model.text_config.get("use_bidirectional_attention") == "vision"
         return int(self.rules["multimodal_floor_tokens"].get(model.architecture, 0)) if both_ways else 0
 
     def _batched_experts(self) -> bool:

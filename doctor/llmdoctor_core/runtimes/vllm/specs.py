@@ -31,6 +31,7 @@ from llmdoctor_core.facts import (
     SlidingWindow,
     State,
 )
+from llmdoctor_core.models.keys import Keys
 from llmdoctor_core.models.weights import stage_layers
 
 from . import planner, releases
@@ -597,7 +598,7 @@ class _Layout:
         return BYTES[dtype]
 
     def _own_state_dtype(self, cache: State) -> str:
-        text = {**self.model.config, **(self.model.config.get("text_config") or {})}
+        text = self.model.text_config
         if cache.kind == "kda":
             return "float32"
         if cache.kind == "gdn" and self.rules.qwen3_5_state_dtype and "Qwen3_5" in self.model.architecture:
@@ -630,8 +631,8 @@ class _Layout:
         """FlashKDA's prefill: on SM90, SM10x and SM12x, with keys of 128 and a gate that is bounded from below."""
         if not self.rules.kda_checkpoints or cache.kind != "kda" or self.launch.platform == "cpu":
             return False
-        text = {**self.model.config, **(self.model.config.get("text_config") or {})}
-        bound = (text.get("linear_attn_config") or {}).get("gate_lower_bound")
+        gates = self._text().below("linear_attn_config")
+        bound = gates.number("gate_lower_bound") if gates else None
         wide = cache.parameters["head_dim"] == 128 and self.dtype == "bfloat16"
         return bound is not None and wide and _major(self.capability) in (9, 10, 12)
 
@@ -671,8 +672,7 @@ class _Layout:
         config = self.model.config
         if not self.model.multimodal or self.launch.get("language_model_only") or self.model.head_dim < 256:
             return False
-        text = config.get("text_config") or {}
-        both_ways = config.get("use_bidirectional_attention", text.get("use_bidirectional_attention"))
+        both_ways = self.model.text_config.get("use_bidirectional_attention")
         return config.get("model_type") in self.rules.prefix_types or both_ways == "vision"
 
     def _shared_page(self, block: int) -> tuple[int, int | None]:
@@ -733,10 +733,12 @@ class _Layout:
 
     def _chunk_size(self) -> int:
         given = self.launch.get("mamba_block_size")
-        text = {**self.model.config, **(self.model.config.get("text_config") or {})}
         chunked = any(isinstance(c, State) and c.kind == "mamba2" for layer in self.model.layers for c in layer.caches)
         absent = 256 if chunked else 2048  # what transformers fills in; what vLLM takes where there is no chunk
-        return int(given or text.get("mamba_chunk_size") or text.get("chunk_size") or absent)
+        return int(given or self._text().count("mamba_chunk_size", "chunk_size") or absent)
+
+    def _text(self) -> Keys:
+        return Keys(self.model.text_config, f"config.json of {self.model.name}")
 
 
 def _packed(kind: planner.Kind, block: int, size: int, window: int | None, content: str, rows: dict[str, Any]) -> Spec:
@@ -747,7 +749,9 @@ def _packed(kind: planner.Kind, block: int, size: int, window: int | None, conte
 def _compressor_state(ratio: int, dim: int, content: str, rows: dict[str, Any]) -> Spec:
     """Sums and scores of the tokens not compressed yet, in float32; ratio 4 overlaps its neighbour."""
     overlap = 2 if ratio == 4 else 1
-    block = rows["state_blocks"][str(ratio)]
+    block = rows["state_blocks"].get(str(ratio))
+    if block is None:
+        raise InputError(f"compress_ratios names {ratio}; vLLM compresses by {', '.join(rows['state_blocks'])}")
     return _packed("sliding latent", block, block * 2 * overlap * dim * 4, overlap * ratio, content, rows)
 
 
