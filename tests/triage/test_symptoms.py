@@ -14,6 +14,7 @@ import pytest
 from llmdoctor_core.examine import examine
 from llmdoctor_core.finding import Outcome
 from llmdoctor_core.plugins import catalogue
+from llmdoctor_core.runtimes.vllm.since import table
 from llmdoctor_core.text import LANGUAGES, page
 from llmdoctor_core.triage import case_from, triage_lines
 from llmdoctor_core.triage.anchors import COMMON, Index, needles, words_of
@@ -160,6 +161,23 @@ def test_a_report_reworded_gets_the_same_answer() -> None:
         before = [condition.code for condition in triage_lines(lines).conditions][:1]
         after = [condition.code for condition in triage_lines(carried).conditions][:1]
         assert before == after, report["id"]
+
+
+# The conditions under which the forecast files vLLM's own words for not starting.
+REFUSALS = {"kinds_cannot_join": "ARG903", "pages_cannot_unify": "ARG903", "no_memory": "MEM803"}
+REFUSALS |= {"cannot_fit_a_token": "MEM803", "too_small": "CTX603", "too_long": "CTX601"}
+
+
+def _refusals() -> Iterator[tuple[str, str]]:
+    for file in ("planner.toml", "length.toml"):
+        for rule in table(file)["rule"]:
+            if rule["name"] in REFUSALS and rule["value"]:
+                yield REFUSALS[rule["name"]], re.sub(r"\{\w+\}", "17", rule["value"])
+
+
+@pytest.mark.parametrize(("code", "words"), list(_refusals()))
+def test_a_refusal_that_the_forecast_foresees_has_the_same_code_in_a_log(code: str, words: str) -> None:
+    assert [condition.code for condition in triage_lines([f"ValueError: {words}"]).conditions][:1] == [code]
 
 
 HEALTHY = (DATA / "healthy-starts.log").read_text(encoding="utf-8").split("\n====\n")
