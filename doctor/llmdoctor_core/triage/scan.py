@@ -46,7 +46,6 @@ class Scan:
         wanted: dict[bytes, int] = {}
         following = 0
         for block, complete in self._blocks():
-            whole = block.split(b"\n")
             lines = block.translate(None, DIGITS).split(b"\n")
             fresh = set(lines) - seen
             if fresh:
@@ -56,6 +55,7 @@ class Scan:
                     seen = set(lines)
                     wanted = {line: count for line, count in wanted.items() if line in seen}
             if following or not wanted.keys().isdisjoint(lines):
+                whole = block.split(b"\n")
                 for offset, line in enumerate(lines):
                     if line in wanted:
                         wanted[line] += 1
@@ -68,7 +68,7 @@ class Scan:
                     following = max(0, following - 1)
                     yield self.lines + offset + 1, whole[offset]
             self.lines += len(lines) - (not complete)
-            self.tail = (self.tail + whole[-TAIL:])[-TAIL:]
+            self.tail = (self.tail + block.rsplit(b"\n", TAIL)[-TAIL:])[-TAIL:]
 
     def _interesting(self, fresh: list[bytes]) -> Iterator[bytes]:
         """Those of the lines that some pattern may match."""
