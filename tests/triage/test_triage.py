@@ -106,6 +106,31 @@ def test_what_a_start_outlived_is_a_warning() -> None:
     assert findings(diagnosis)[0].outcome is Outcome.WARN
 
 
+def test_a_buffer_that_was_got_at_the_second_try_is_a_warning() -> None:
+    log = [
+        "E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 51748.72 MiB on device 1: cudaMalloc failed",
+        "W sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism",
+        "I srv    load_model: initializing, n_slots = 1, n_ctx_slot = 50176, kv_unified = 'false'",
+    ]
+    assert [(c.code, c.rank) for c in triage_lines(log).conditions] == [("MEM801", "warning")]
+    assert [(c.code, c.rank) for c in triage_lines(log[:2]).conditions] == [("MEM801", "cause")]
+
+
+def test_what_sglang_kills_itself_was_not_killed_for_memory() -> None:
+    stopped = "Watchdog timeout (self.watchdog_timeout=300)\nReceived sigquit from a child process.\nKilled"
+    assert codes(stopped) == ["LOAD003"]
+    assert codes("Load weight begin. avail mem=22.46 GB\nKilled") == ["MEM806"]
+
+
+def test_a_fabric_manager_without_a_switch_stops_nothing() -> None:
+    log = [
+        "nv-fabricmanager[41]: request to query NVSwitch device information from NVSwitch driver failed with "
+        "error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]",
+        "systemd[1]: nvidia-fabricmanager.service: Control process exited, code=exited, status=1/FAILURE",
+    ]
+    assert [(c.code, c.rank) for c in triage_lines(log).conditions] == [("GPU010", "warning")]
+
+
 def test_a_log_that_ends_where_the_gpus_first_talk() -> None:
     log = ["INFO x", "vLLM is using nccl==2.27.3"]
     assert [c.code for c in triage_lines(log).conditions] == ["LINK104"]

@@ -78,7 +78,7 @@ class Judge:
         self._hits: list[Hit] = []
         self._passed: dict[str, int] = {}
         self._served = 0
-        """Line at which a server last came up."""
+        """Line at which a start last had its memory and its model, whatever went wrong before."""
         self._exceptions: list[tuple[LogLine, bool]] = []
         self._open_tracebacks: set[str] = set()
         self._offset = 0
@@ -108,7 +108,7 @@ class Judge:
             if milestone.begins:
                 self._passed.clear()
             self._passed[milestone.name] = order
-            if milestone.name == "serving":
+            if milestone.outlives:
                 self._served = order
         explained = False
         for signature, params in self._watch.signatures(line.text, words):

@@ -80,6 +80,8 @@ class Milestone(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     match: tuple[str, ...]
     begins: bool = False
     """A new start begins here: what an earlier one passed counts no more."""
+    outlives: bool = False
+    """What failed before did not stop the start: it is a warning at most."""
 
 
 class SymptomFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
