@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from packaging.specifiers import SpecifierSet
@@ -43,11 +44,14 @@ def runs_on(architecture: str, capability: Capability) -> bool:
     """Whether machine code for ``80``, ``90a``, ``120f`` runs on a GPU.
 
     Code runs on later minor versions of the same major one; an ``a`` target on its own compute capability only, an
-    ``f`` target on its family (NVIDIA CUDA programming guide, compute capabilities and feature sets).
+    ``f`` target on its family (NVIDIA CUDA programming guide, compute capabilities and feature sets). What is no
+    architecture of NVIDIA's runs nowhere.
     """
-    digits = architecture.rstrip("af")
-    target = int(digits[:-1]), int(digits[-1])
-    if architecture.endswith("a"):
+    named = re.fullmatch(r"([0-9]{1,2})([0-9])([af]?)", architecture)
+    if named is None:
+        return False
+    target = int(named[1]), int(named[2])
+    if named[3] == "a":
         return target == capability
     return target[0] == capability[0] and target[1] <= capability[1]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from llmdoctor_core.derive import Facts
-from llmdoctor_core.facts import Launch, LaunchRequest
+from llmdoctor_core.facts import ArgumentProblem, Launch, LaunchRequest
 from llmdoctor_core.finding import Finding
 from llmdoctor_core.remedy import AnyAction, Cost, ReplaceArgument, Safety, SetArgument, SetVariable, remedy
 from llmdoctor_core.units import whole
@@ -55,11 +55,11 @@ def speculative_config(finding: Finding, facts: Facts) -> Alternatives:
 
 @remedy("replace-removed-argument", "Use what took the argument's place", ends=("ARG901", "ARG902"))
 def replace_removed_argument(finding: Finding, facts: Facts) -> Alternatives:
-    launch, request = launch_of(facts), facts.optional(LaunchRequest)
-    if launch is None or request is None:
+    request = facts.optional(LaunchRequest)
+    if request is None:
         return
     values = typed(request)
-    for problem in launch.problems:
+    for problem in _told(finding, facts):
         successor = problem.replacement or (problem.nearest if problem.kind == "unknown" else None)
         if problem.flag in SPECULATIVE or problem.kind not in ("unknown", "removed", "renamed"):
             continue
@@ -71,10 +71,17 @@ def replace_removed_argument(finding: Finding, facts: Facts) -> Alternatives:
 @remedy("drop-argument", "Leave the argument out", ends=("ARG901", "ARG902"), cost=Cost.SPEED, safety=Safety.UNSAFE)
 def drop_argument(finding: Finding, facts: Facts) -> Alternatives:
     """Only where nothing takes its place: the person asked for something this version cannot do."""
-    launch = launch_of(facts)
-    for problem in launch.problems if launch else ():
+    for problem in _told(finding, facts):
         if problem.kind in ("unknown", "removed") and problem.flag not in SPECULATIVE:
             yield (ReplaceArgument(flag=problem.flag, words=()),)
+
+
+def _told(finding: Finding, facts: Facts) -> Iterator[ArgumentProblem]:
+    """The problems of the argument that the finding is about."""
+    launch = launch_of(facts)
+    return (
+        (problem for problem in launch.problems if problem.flag == finding.params.get("flag")) if launch else iter(())
+    )
 
 
 def _speculative(launch: Launch | None) -> dict[str, Any] | None:
