@@ -103,3 +103,30 @@ def test_a_pool_whose_upper_bound_holds_a_request_is_not_refused_yet() -> None:
     assert too_much.refused.code == "CTX603"
     assert too_much.cache is not None
     assert too_much.cache.bytes == 1 << 30
+
+
+def peak(*words: str, version: str, card: str = "H100", name: str = "Qwen--Qwen3-8B") -> float:
+    """GiB of activations that are forecast."""
+    return (forecast(model(name), *words, version=version, card=card).memory[0].activations or 0) / (1 << 30)
+
+
+def test_the_sampler_sorts_before_0_17() -> None:
+    """1,024 rows of 151,936: 5.58 and 5.59 GiB were printed by 0.10.2, with experts and without; 2.2 since 0.17."""
+    assert 5.5 < peak("--max-model-len", "8192", version="0.10.2") < 5.65
+    assert 5.5 < peak("--max-model-len", "8192", version="0.16.0") < 5.65
+    assert 2.1 < peak("--max-model-len", "8192", version="0.17.1") < 2.3
+
+
+def test_experts_workspace_stays_since_0_13() -> None:
+    name = "Qwen--Qwen3-30B-A3B"
+    assert peak(version="0.12.0", name=name) == peak(version="0.12.0")
+    assert peak(version="0.13.0", name=name) > peak(version="0.13.0") + 0.4
+
+
+def test_flashinfer_samples_without_a_sort_where_it_is_installed_up_to_0_10() -> None:
+    """Whether the package is there no command tells: the lower bound has it, the figure does not."""
+    old, new = (
+        forecast(model("Qwen--Qwen3-8B"), version=version, card="H100").memory[0] for version in ("0.10.2", "0.11.2")
+    )
+    assert old.activations == new.activations
+    assert old.certainty["activations"].low < 0.5 * new.certainty["activations"].low

@@ -193,10 +193,11 @@ def _quantized_while_loading(launch: Launch, model: Model) -> Quantization | Non
 def activations(launch: Launch, model: Model, stage: int) -> Figure:
     """The peak of the profiling run: the sampler over every sequence, or one MLP over a whole batch.
 
-    Logits in float32, their sorted copy and its indices take ``logit_bytes`` for each sequence and vocabulary entry
-    (v1/sample/sampler.py); a fused MoE keeps two workspaces (fused_moe/modular_kernel.py).
+    The sampler takes ``logit_bytes`` for each sequence and vocabulary entry: logits in float32, and where it sorts them
+    their sorted copy, its indices and the sort's own buffers. A fused MoE keeps two workspaces
+    (fused_moe/modular_kernel.py).
     """
-    learned = table("memory.toml")["activation"]
+    learned, rules = table("memory.toml")["activation"], _rules(launch)
     tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
     batch = int(launch["max_num_batched_tokens"])
     width = model.intermediate_size or 4 * model.hidden_size
@@ -207,16 +208,30 @@ def activations(launch: Launch, model: Model, stage: int) -> Figure:
         copies = max(2 * part, model.hidden_size) + max(part, model.hidden_size)
         experts = batch * max(model.experts_per_token, 1) * copies * 2
         mlp = batch * learned["hidden_copies"] * model.hidden_size * 2
-    logits = 0.0
-    if stage == stages - 1 and not model.pooling:
-        logits = rows_sampled(launch) * model.vocabulary * learned["logit_bytes"] + learned["constant"] * GIB
-    value = max(logits, mlp) + experts
+    logits, least = (sampler_peak(launch, model, name) for name in ("logit_bytes", "logit_bytes_least"))
+    if stage != stages - 1 or model.pooling:
+        logits = least = 0.0
+    kept, freed = (experts, 0) if rules["expert_workspace_kept"] else (0, experts)
+    value, low = (max(peak, mlp + freed) + kept for peak in (logits, least))
+    who = "the sampler" if logits > mlp + freed else "a batch"
     return Figure(
         value=value,
-        low=value * learned["low"] - 0.05 * GIB,
+        low=low * learned["low"] - 0.05 * GIB,
         high=value * learned["high"] + learned["margin"] * GIB,
-        why=f"{'the sampler' if logits > mlp else 'a batch'} at its peak while profiling; {learned['source']}",
+        why=f"{who} at its peak while profiling; {learned['source']}",
     )
+
+
+def sampler_peak(launch: Launch, model: Model, name: str = "logit_bytes") -> float:
+    """Bytes of the sampler's peak over the rows it is profiled with; ``name`` is the rule with the bytes of an entry."""
+    entry, constant = sampler_rule(launch, name)
+    return rows_sampled(launch) * model.vocabulary * entry + constant * GIB
+
+
+def sampler_rule(launch: Launch, name: str = "logit_bytes") -> tuple[float, float]:
+    """Bytes of an entry of the logits and GiB beside them, as the release has it."""
+    rules = _rules(launch)
+    return float(rules[name]), float(rules["logit_constant"])
 
 
 def rows_sampled(launch: Launch) -> int:
