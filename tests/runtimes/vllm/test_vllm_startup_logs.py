@@ -130,3 +130,30 @@ def test_flashinfer_samples_without_a_sort_where_it_is_installed_up_to_0_10() ->
     )
     assert old.activations == new.activations
     assert old.certainty["activations"].low < 0.5 * new.certainty["activations"].low
+
+
+def test_the_vision_encoder_is_profiled_over_the_largest_image() -> None:
+    """Qwen3.6 35B with one sequence: 2.3 GiB on one GPU of 0.24.0; 1.30 and 1.36 on two of 0.27.1."""
+    name, few = "Qwen--Qwen3.5-35B-A3B", ("--max-num-seqs", "1", "--max-model-len", "131072")
+    alone = peak(*few, version="0.24.0", card="RTX 5090", name=name)
+    assert 2.1 < alone < 2.4
+    assert 1.2 < peak(*few, "--tensor-parallel-size", "2", version="0.27.1", card="RTX 5090", name=name) < 1.5
+    assert (
+        peak(*few, "--tensor-parallel-size", "2", "--mm-encoder-tp-mode", "data", version="0.27.1", name=name) == alone
+    )
+    for silent in (("--language-model-only",), ("--limit-mm-per-prompt", '{"image": 0, "video": 0}')):
+        assert peak(*few, *silent, version="0.24.0", card="RTX 5090", name=name) < 1
+    many = peak("--max-model-len", "131072", version="0.24.0", name=name)
+    assert many > 3.4  # the sampler's rows outweigh the image
+
+
+def test_memory_beside_pytorchs_of_unified_memory_and_of_many_ranks() -> None:
+    made = model("Qwen--Qwen3-8B")
+    spark = forecast(made, version="0.25.1", card="GB10").memory[0].other or 0
+    discrete = forecast(made, version="0.25.1", card="H100").memory[0].other or 0
+    assert spark - discrete > 1.5 * (1 << 30)
+    two, eight = (
+        forecast(made, "--tensor-parallel-size", str(ranks), version="0.10.2", card="H100").memory[0].other or 0
+        for ranks in (2, 8)
+    )
+    assert eight - two > 2 * (1 << 30)
