@@ -34,18 +34,18 @@ def replayed() -> list[Any]:
 def test_bytes_per_token_with_the_printed_pool() -> None:
     """Within 0.1 % and what the printed pool's two decimals leave open, on 95 % of the logs."""
     rows = [row for row in replayed() if row.pool_error is not None]
-    assert len(rows) >= 50
+    assert len(rows) >= 85
     good = [row for row in rows if abs(row.pool_error) <= 0.001 + row.slack]
     assert len(good) >= 0.95 * len(rows), [row.id for row in rows if row not in good]
 
 
 def test_everything_predicted_is_near_and_inside_the_bounds() -> None:
-    """From model, GPU and arguments alone: 80 % of the logs within 5 %, 95 % inside what we state as bounds."""
+    """From model, GPU and arguments alone: 85 % of the logs within 5 %, 95 % inside what we state as bounds."""
     rows = [row for row in replayed() if row.error is not None]
-    assert len(rows) >= 35
+    assert len(rows) >= 60
     near = [row for row in rows if abs(row.error) <= 0.05]
     inside = [row for row in rows if row.low <= row.printed <= row.high]
-    assert len(near) >= 0.8 * len(rows)
+    assert len(near) >= 0.85 * len(rows)
     assert len(inside) >= 0.95 * len(rows)
 
 
