@@ -19,6 +19,8 @@ CARDS: dict[str, tuple[str, tuple[int, int], float]] = {
     "L4": ("NVIDIA L4", (8, 9), 22.04),
     "A10G": ("NVIDIA A10G", (8, 6), 22.06),
     "B200": ("NVIDIA B200", (10, 0), 178.35),
+    "RTX 5090": ("NVIDIA GeForce RTX 5090", (12, 0), 31.36),
+    "GB10": ("NVIDIA GB10", (12, 1), 121.69),
 }
 """Name, compute capability and GiB as CUDA counts them."""
 

@@ -38,6 +38,8 @@ class Row(Struct, frozen=True, kw_only=True):
     model: str
     logits: float
     """Sequences times vocabulary: entries of the sampler's logits."""
+    rule: tuple[float, float]
+    """Bytes of an entry and the constant that hold for the release."""
     layers: int
     sizes: int
     tensor: int
@@ -78,11 +80,10 @@ def read(log: dict[str, Any]) -> Row | None:
         runtime="vllm", argv=tuple(replay_logs.words(log)), version=log["version"], entrypoint="serve", model=made.name
     )
     launch = vllm.resolve(request, made, gpus)
-    learned = table("memory.toml")["activation"]
     stage = int(launch.get("pipeline_parallel_size") or 1) - 1
     whole = memory.activations(launch, made, 0 if log["pp"] and log["pp"] > 1 else stage)
     logits = memory.rows_sampled(launch) * made.vocabulary
-    sampler = logits * learned["logit_bytes"] + learned["constant"] * GIB
+    sampler = memory.sampler_peak(launch, made)
     batch = "a batch" in whole.why or bool(log["pp"] and log["pp"] > 1)
     estimated = printed.get("graph_est_gib")
     inside = estimated if estimated and memory.graphs_inside(launch) else 0
@@ -90,6 +91,7 @@ def read(log: dict[str, Any]) -> Row | None:
         id=log["id"],
         model=log["model"],
         logits=logits,
+        rule=memory.sampler_rule(launch),
         layers=len(made.layers),
         sizes=len(launch.get("cudagraph_capture_sizes") or ()),
         tensor=int(launch.get("tensor_parallel_size") or 1),
@@ -112,14 +114,15 @@ def fit(rows: list[Row]) -> tuple[float, float]:
 
 
 def activations(rows: list[Row]) -> None:
-    sampled = [row for row in rows if not row.batch]
+    peaks = [row for row in rows if not row.batch]
+    now = statistics.mode(row.rule for row in peaks)
+    sampled = [row for row in peaks if row.rule == now]
     slope, constant = fit(sampled)
-    now = table("memory.toml")["activation"]
-    print(f"activations: {len(rows)} logs, {len(sampled)} with the sampler's peak")
-    print(
-        f"   bytes per logit {slope:.2f} (now {now['logit_bytes']}), "
-        f"constant {constant:.2f} GiB (now {now['constant']})"
-    )
+    print(f"activations: {len(rows)} logs, {len(sampled)} with the peak of one sampler")
+    print(f"   bytes per logit {slope:.2f} (now {now[0]}), constant {constant:.2f} GiB (now {now[1]})")
+    for row in peaks:
+        if row.rule != now:
+            print(f"   another sampler: {row.id} {row.model}: printed {row.activation:.2f}, ours {row.predicted:.2f}")
     errors = []
     for name in sorted({row.model for row in sampled}):
         slope, constant = fit([row for row in sampled if row.model != name])

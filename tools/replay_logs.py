@@ -45,6 +45,17 @@ ALIASES = {
     "qwen3.6-35b-a3b-nvfp4": "Qwen/Qwen3.5-35B-A3B",
     "gemma-4-26b-a4b-it-nvfp4": "google/gemma-4-26B-A4B",
     "qwen3-embedding-8b": "Qwen/Qwen3-8B",
+    "qwen3-reranker-8b": "Qwen/Qwen3-8B",
+    "qwen2-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
+    "qwen3-30b-a3b-instruct-2507": "Qwen/Qwen3-30B-A3B",
+    "qwen3-30b-a3b-instruct-2507-int4-w4a16": "Qwen/Qwen3-30B-A3B",
+    "qwen3-30b-a3b-thinking-2507-awq-4bit": "Qwen/Qwen3-30B-A3B",
+    "qwen3-coder-30b-a3b-instruct": "Qwen/Qwen3-30B-A3B",
+    "qwen3-235b-a22b-instruct-2507-fp8": "Qwen/Qwen3-235B-A22B-FP8",
+    "qwen3.6-27b-fp8": "Qwen/Qwen3.5-27B",
+    "qwen3.8-27b-int4": "Qwen/Qwen3.8-27B",
+    "qwen3.8-27b-nvfp4": "Qwen/Qwen3.8-27B",
+    "gemma-4-26b-a4b-it-qat-awq-int4": "google/gemma-4-26B-A4B",
 }
 """Fine-tunes and successors of the same shape, by their own name."""
 
@@ -190,7 +201,7 @@ def quantization_of(row: dict[str, Any]) -> dict[str, Any] | None:
     if "nvfp4" in name:
         weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
         return compressed(weights)
-    if "w4a16" in name or "awq" in name:
+    if "w4a16" in name or "awq" in name or "int4" in name:
         weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
         return compressed(weights)
     return None

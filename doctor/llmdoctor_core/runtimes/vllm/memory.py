@@ -191,12 +191,13 @@ def _quantized_while_loading(launch: Launch, model: Model) -> Quantization | Non
 
 
 def activations(launch: Launch, model: Model, stage: int) -> Figure:
-    """The peak of the profiling run: the sampler over every sequence, or one MLP over a whole batch.
+    """The peak of the profiling run: the sampler over every sequence, one MLP over a whole batch, or the encoder's.
 
-    Logits in float32, their sorted copy and its indices take ``logit_bytes`` for each sequence and vocabulary entry
-    (v1/sample/sampler.py); a fused MoE keeps two workspaces (fused_moe/modular_kernel.py).
+    The sampler takes ``logit_bytes`` for each sequence and vocabulary entry: logits in float32, and where it sorts them
+    their sorted copy, its indices and the sort's own buffers. A fused MoE keeps two workspaces
+    (fused_moe/modular_kernel.py).
     """
-    learned = table("memory.toml")["activation"]
+    learned, rules = table("memory.toml")["activation"], _rules(launch)
     tensor, stages = _size(launch, "tensor_parallel_size"), _size(launch, "pipeline_parallel_size")
     batch = int(launch["max_num_batched_tokens"])
     width = model.intermediate_size or 4 * model.hidden_size
@@ -207,16 +208,50 @@ def activations(launch: Launch, model: Model, stage: int) -> Figure:
         copies = max(2 * part, model.hidden_size) + max(part, model.hidden_size)
         experts = batch * max(model.experts_per_token, 1) * copies * 2
         mlp = batch * learned["hidden_copies"] * model.hidden_size * 2
-    logits = 0.0
-    if stage == stages - 1 and not model.pooling:
-        logits = rows_sampled(launch) * model.vocabulary * learned["logit_bytes"] + learned["constant"] * GIB
-    value = max(logits, mlp) + experts
+    logits, least = (sampler_peak(launch, model, name) for name in ("logit_bytes", "logit_bytes_least"))
+    if stage != stages - 1 or model.pooling:
+        logits = least = 0.0
+    kept, freed = (experts, 0) if rules["expert_workspace_kept"] else (0, experts)
+    encoder = encoder_peak(launch, model) if stage == 0 else 0.0
+    value, low = (max(max(peak, mlp + freed) + kept, encoder) for peak in (logits, least))
+    who = "the sampler" if logits > mlp + freed else "a batch"
     return Figure(
         value=value,
-        low=value * learned["low"] - 0.05 * GIB,
+        low=low * learned["low"] - 0.05 * GIB,
         high=value * learned["high"] + learned["margin"] * GIB,
-        why=f"{'the sampler' if logits > mlp else 'a batch'} at its peak while profiling; {learned['source']}",
+        why=f"{'the vision encoder' if value == encoder else who} at its peak while profiling; {learned['source']}",
     )
+
+
+def encoder_peak(launch: Launch, model: Model) -> float:
+    """Bytes of one block of the vision encoder over the largest image; 0 where no image is profiled or none is known.
+
+    It runs before the language model, whose workspaces are not there yet (v1/worker/gpu_model_runner.py: profile_run).
+    """
+    data, vision = table("memory.toml"), model.config.get("vision_config")
+    kind = model.config.get("model_type")
+    known = next((row for row in data["encoder"] if kind in row["model_types"]), None)
+    limits = launch.get("limit_mm_per_prompt")
+    none = isinstance(limits, dict) and all(limits.get(item) == 0 for item in ("image", "video"))
+    silent = none or launch.get("language_model_only") or launch.get("skip_mm_profiling")
+    if known is None or not isinstance(vision, dict) or silent:
+        return 0.0
+    tensor = 1 if launch.get("mm_encoder_tp_mode") == "data" else _size(launch, "tensor_parallel_size")
+    width, hidden = int(vision.get("intermediate_size") or 0), int(vision.get("hidden_size") or 0)
+    copies = data["activation"]["hidden_copies"]
+    return float(known["patches"] * (3 * width // tensor + copies * hidden) * 2)
+
+
+def sampler_peak(launch: Launch, model: Model, name: str = "logit_bytes") -> float:
+    """Bytes of the sampler's peak over the rows it is profiled with; ``name`` is the rule of an entry's bytes."""
+    entry, constant = sampler_rule(launch, name)
+    return rows_sampled(launch) * model.vocabulary * entry + constant * GIB
+
+
+def sampler_rule(launch: Launch, name: str = "logit_bytes") -> tuple[float, float]:
+    """Bytes of an entry of the logits and GiB beside them, as the release has it."""
+    rules = _rules(launch)
+    return float(rules[name]), float(rules["logit_constant"])
 
 
 def rows_sampled(launch: Launch) -> int:
@@ -257,7 +292,8 @@ def beside(
     """What is neither weights, activations nor graphs: communication buffers, workspaces, the allocator's rounding."""
     data = table("memory.toml")
     version = release(launch.version)
-    parallel = _size(launch, "tensor_parallel_size") > 1
+    ranks = _size(launch, "tensor_parallel_size")
+    parallel = ranks > 1
     capability = capability_of(gpus)
     major = capability[0] if capability else 8
     runner = str(launch.get("model_runner") or "V1")
@@ -267,6 +303,8 @@ def beside(
         row
         for row in data["non_torch"]
         if row["tensor_parallel"] == parallel
+        and row.get("ranks", 1) <= ranks
+        and ("device" not in row or capability == tuple(row["device"]))
         and row.get("capability", [major])[0] <= major <= row.get("capability", [major])[-1]
         and release(row["since"]) <= version
     )
