@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from llmdoctor_core.facts import Certainty, DeviceMemory, Estimate, Gpu, Gpus, Launch, Model, Quantization, TensorGroup
+from llmdoctor_core.models.keys import Keys
 from llmdoctor_core.models.weights import bytes_per_rank, exact_layout, weight_groups
 
 from .planner import GIB
@@ -228,16 +229,17 @@ def encoder_peak(launch: Launch, model: Model) -> float:
 
     It runs before the language model, whose workspaces are not there yet (v1/worker/gpu_model_runner.py: profile_run).
     """
-    data, vision = table("memory.toml"), model.config.get("vision_config")
-    kind = model.config.get("model_type")
+    data, kind = table("memory.toml"), model.config.get("model_type")
     known = next((row for row in data["encoder"] if kind in row["model_types"]), None)
     limits = launch.get("limit_mm_per_prompt")
     none = isinstance(limits, dict) and all(limits.get(item) == 0 for item in ("image", "video"))
-    silent = none or launch.get("language_model_only") or launch.get("skip_mm_profiling")
-    if known is None or not isinstance(vision, dict) or silent:
+    if known is None or none or launch.get("language_model_only") or launch.get("skip_mm_profiling"):
+        return 0.0
+    vision = Keys(model.config, f"config.json of {model.name}").below("vision_config")
+    if vision is None:
         return 0.0
     tensor = 1 if launch.get("mm_encoder_tp_mode") == "data" else _size(launch, "tensor_parallel_size")
-    width, hidden = int(vision.get("intermediate_size") or 0), int(vision.get("hidden_size") or 0)
+    width, hidden = vision.count("intermediate_size") or 0, vision.count("hidden_size") or 0
     copies = data["activation"]["hidden_copies"]
     return float(known["patches"] * (3 * width // tensor + copies * hidden) * 2)
 
