@@ -21,6 +21,8 @@ else:
 Unit = Literal["text", "count", "ratio", "seconds", "bytes", "KiB", "MiB", "GiB", "GB"]
 _BYTES = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "GB": 1 << 30}
 """``GB`` is what older vLLM and SGLang print for GiB."""
+ABSURD = re.compile(r"\d{19}")
+"""No figure of a server has so many digits."""
 
 
 class LogRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
@@ -50,6 +52,8 @@ class LogRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
         if self.unit == "text":
             return match["value"]
         digits = match["value"].replace(",", "")
+        if ABSURD.search(digits):
+            return None
         scale = _BYTES.get(self.unit, 1)
         decimals = max(len(digits.partition(".")[2]), self.decimals)
         step = 10.0**-decimals * scale if decimals or scale > 1 else 0.0

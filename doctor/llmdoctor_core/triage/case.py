@@ -82,7 +82,7 @@ def _gpus(reading: Reading) -> Gpus | Unavailable:
     if name is None and total is None:
         return _untold("the GPU")
     capability = reading.facts.get("gpu_compute_capability")
-    match = re.fullmatch(r"(\d+)\.(\d+)", capability or "")
+    match = re.fullmatch(r"(\d{1,2})\.(\d)", capability or "")
     return Gpus(
         devices=tuple(
             Gpu(

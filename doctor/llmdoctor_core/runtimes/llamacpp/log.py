@@ -12,6 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from llmdoctor_core.runtimes.log import ABSURD
+
 MIB = 1 << 20
 KEPT_ERRORS = 50
 MAX_LINE = 16 << 10
@@ -131,6 +133,14 @@ class LogReader:
         text, level = _plain(line[:MAX_LINE].rstrip())
         if not text:
             return
+        if not ABSURD.search(text):
+            self._figures(text)
+        if level == "W" or " exceeds the training context" in text or "possible training context overflow" in text:
+            self._keep(self._warnings, text)
+        elif level == "E" or (level is None and _ERROR.search(text)):
+            self._keep(self._errors, text)
+
+    def _figures(self, text: str) -> None:
         if " buffer size = " in text:
             self._buffer(text)
         elif "size" in text and " MiB" in text and "K (" in text:
@@ -143,10 +153,6 @@ class LogReader:
             # What stood before was the measuring pass of --fit, which allocates nothing.
             self._caches, self._states, self._buffers = [], [], []
         self._rest(text)
-        if level == "W" or " exceeds the training context" in text or "possible training context overflow" in text:
-            self._keep(self._warnings, text)
-        elif level == "E" or (level is None and _ERROR.search(text)):
-            self._keep(self._errors, text)
 
     def log(self) -> ServerLog:
         return ServerLog(
