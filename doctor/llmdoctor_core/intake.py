@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -36,6 +38,8 @@ HOST_FACTS = (
 )  # fmt: skip
 OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
 MOST_GPUS = 1024
+UNSET = re.compile(r"\$\{\w+[^}]*\}?|\$\(\w+[^)]*\)?|\$\w+|\{\{.*?\}\}")
+"""A variable of a shell, compose, systemd or Kubernetes, or a template's, that stands as it was written."""
 MOST_CONFIG = 1 << 20
 """Characters of a ``--config`` file that are read."""
 
@@ -71,10 +75,22 @@ def build_cases(
     """
     if file_text is not None:
         name = "standard input" if intake.file in (None, "-") else str(intake.file)
-        return [_case(found, intake, environment, name) for found in deploy.read(file_text, name)]
+        launches = deploy.read(file_text, name, _compose_variables(intake.file, environment))
+        return [_case(launch, intake, environment, name) for launch in launches]
     typed = [Word(word, 0) for word in intake.command]
     found = deploy.deployment_from(typed) or Deployment(argv=intake.command, runtime=intake.runtime)
     return [_case(found, intake, environment, None)]
+
+
+def _compose_variables(file: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """What compose puts into its file: the ``.env`` beside it, and the shell's variables, which win."""
+    beside = Path(file).parent / ".env" if file and file != "-" else Path(".env")
+    lines: list[str] = []
+    if beside.is_file():
+        with contextlib.suppress(OSError), beside.open(encoding="utf-8", errors="replace") as opened:
+            lines = opened.read(MOST_CONFIG).splitlines()
+    pairs = (line.strip().removeprefix("export ").partition("=") for line in lines if not line.lstrip().startswith("#"))
+    return {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals} | dict(environment)
 
 
 def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], file: str | None) -> Case:
@@ -90,30 +106,43 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
     config_files = _config_files(found.argv, file)
     reference = intake.model or runtime.model_reference(found.argv, config_files)
     draft = intake.draft or runtime.draft_reference(found.argv)
+    if reference and (variable := UNSET.search(reference)):
+        raise InputError(_unset(f"the model is {reference!r}", variable[0], file) + ", or name the model with --model")
+    launch = LaunchRequest(
+        runtime=name,  # type: ignore[arg-type]  # runtimes.runtime knows it
+        argv=without_secrets(found.argv),
+        environment=shown(environ),
+        version=version,
+        version_source=version_source,
+        entrypoint="llm" if intake.entrypoint == "llm" else "serve",
+        model=reference,
+        config_files=config_files,
+        kv_memory=intake.kv_memory,
+        places=found.places,
+        wrapper=without_secrets(found.wrapper),
+        implied=found.implied,
+        variables={name: value and unless_secret(name, value) for name, value in found.variables.items()},
+        platform="cpu" if name == "vllm" and _cpu_build(observed.get("target")) else "cuda",
+    )
+    for problem in runtime.resolve(launch, None, None).problems:
+        if variable := UNSET.search(f"{problem.flag} {problem.detail}"):
+            raise InputError(_unset(f"{problem.flag} of the launch", variable[0], file))
     return Case(
         observed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         host=found.name or None,
-        launch=LaunchRequest(
-            runtime=name,  # type: ignore[arg-type]  # runtimes.runtime knows it
-            argv=without_secrets(found.argv),
-            environment=shown(environ),
-            version=version,
-            version_source=version_source,
-            entrypoint="llm" if intake.entrypoint == "llm" else "serve",
-            model=reference,
-            config_files=config_files,
-            kv_memory=intake.kv_memory,
-            places=found.places,
-            wrapper=without_secrets(found.wrapper),
-            implied=found.implied,
-            variables={name: value and unless_secret(name, value) for name, value in found.variables.items()},
-            platform="cpu" if name == "vllm" and _cpu_build(observed.get("target")) else "cuda",
-        ),
+        launch=launch,
         model=_model(reference, intake, environ),
         draft=_draft(draft, intake, environ),
         calibration=_calibration(name, intake, file),
         **observed,
     )
+
+
+def _unset(what: str, variable: str, file: str | None) -> str:
+    """What to do about a variable whose value is not known: no verdict may rest on it."""
+    if file is None:
+        return f"{what}: the variable {variable} reached the doctor unexpanded; write its value"
+    return f"{what}: {file} gives {variable} no value (env files and config maps are not read); write its value"
 
 
 def _cpu_build(target: Any) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from llmdoctor_core import deploy
 from llmdoctor_core.errors import InputError
+from llmdoctor_core.intake import Intake, build_cases
 
 ARGUMENTS = ("Qwen/Qwen3-8B", "--max-model-len", "32768", "--tensor-parallel-size", "2")
 LAUNCH = ("vllm", "serve", *ARGUMENTS)
@@ -175,6 +178,122 @@ def test_kserve_and_leader_worker_set_and_helm_output() -> None:
         ("vllm", "serve", "--model", "m"),
         ("vllm", "serve", "m", "-tp", "8", "-pp", "2"),
     ]
+
+
+COMPOUND = """\
+    set -a; source .env; set +a
+    : "${MODEL:=Qwen/Qwen3-8B}"
+    ARGS=(
+      --max-model-len 32768  # the model's own
+    )
+    [ -n "$TP" ] || ARGS+=(--tensor-parallel-size 2)
+    if true; then
+      cd /srv && exec /opt/venv/bin/python /opt/venv/bin/vllm serve "$MODEL" "${ARGS[@]}" "$@" 2>&1 | tee "a b.log" &
+    fi
+    """
+
+
+def test_a_script_is_cut_at_the_shells_operators_and_redirections_are_no_arguments() -> None:
+    found = read(COMPOUND, "run.sh")
+    assert found.argv == ("/opt/venv/bin/python", "/opt/venv/bin/vllm", "serve", *ARGUMENTS)
+    assert found.places["launch"].line == 8
+
+
+def test_a_quoted_argument_may_look_like_an_operator() -> None:
+    found = read("llama-server -m m.gguf -r '<|im_end|>' --grammar 'a && b > c'  > log 2>&1", "run.sh")
+    assert found.argv == ("llama-server", "-m", "m.gguf", "-r", "<|im_end|>", "--grammar", "a && b > c")
+
+
+def test_a_here_document_is_read_as_a_script() -> None:
+    found = read("ssh node <<'END'\nit's\nvllm serve m -tp 2\nEND\necho done\n", "run.sh")
+    assert (found.argv, found.places["-tp"].line) == (("vllm", "serve", "m", "-tp", "2"), 3)
+
+
+INTERPOLATED = """\
+    x-common: &common
+      image: vllm/vllm-openai:${TAG:-v0.12.0}
+      environment: {PRICE: "$$5"}
+    services:
+      base:
+        <<: *common
+        shm_size: 1gb
+        command: --model ${MODEL} --max-model-len ${LENGTH:-4096}
+      more:
+        extends: {service: base}
+        environment: {HF_HOME: /x}
+    """
+
+
+def test_compose_variables_defaults_and_extends() -> None:
+    base, more = deploy.read(textwrap.dedent(INTERPOLATED), "compose.yaml", {"MODEL": "Qwen/Qwen3-8B"})
+    assert base.argv[-4:] == more.argv[-4:] == ("--model", "Qwen/Qwen3-8B", "--max-model-len", "4096")
+    assert (more.version, more.shm_bytes) == ("0.12.0", 1 << 30)
+    assert more.environment == {"HF_HOME": "/x", "PRICE": "$5"}
+
+
+def test_a_compose_service_that_extends_another_file_is_not_passed_over() -> None:
+    text = "services:\n  a: {extends: {file: base.yaml, service: llm}}\n"
+    with pytest.raises(InputError, match="docker compose config"):
+        deploy.read(text, "compose.yaml")
+
+
+def test_kubernetes_variables_in_arguments_and_in_a_shells_script() -> None:
+    pod = """\
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: p}
+        spec:
+          containers:
+            - name: a
+              image: vllm/vllm-openai:v0.12.0
+              args: ["--model=$(MODEL)"]
+              env: &env [{name: MODEL, value: Qwen/Qwen3-8B}]
+            - name: b
+              image: vllm/vllm-openai:v0.12.0
+              env: *env
+              command: [sh, -c]
+              args:
+                - |
+                  export HF_HOME=/x
+                  vllm serve $MODEL \\
+                    --max-model-len 4096
+            - name: worker
+              image: vllm/vllm-openai:v0.12.0
+              command: [sh, -c, "ray start --address=$(LEADER) --block"]
+        """
+    one, two = deploy.read(textwrap.dedent(pod), "pod.yaml")
+    assert one.argv == ("vllm", "serve", "--model=Qwen/Qwen3-8B")
+    assert two.argv == ("vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "4096")
+    assert two.environment["HF_HOME"] == "/x"
+    assert two.places["--max-model-len"].line == 18
+
+
+def test_a_units_variables_and_a_quadlets_container() -> None:
+    unit = "[Service]\nEnvironment=M=a/b 'MORE=-tp 2'\nExecStart=-/usr/bin/vllm serve ${M} $MORE $OTHER\n"
+    assert read(unit, "x.service").argv == ("/usr/bin/vllm", "serve", "a/b", "-tp", "2", "$OTHER")
+    quadlet = "[Container]\nImage=vllm/vllm-openai:v0.12.0\nAddDevice=nvidia.com/gpu=all\nShmSize=2g\nExec=--model m\n"
+    found = read(quadlet, "x.container")
+    assert found.argv == ("vllm", "serve", "--model", "m")
+    assert (found.gpu_access, found.shm_bytes) == (True, 2 << 30)
+
+
+@pytest.mark.parametrize("file", ["x.service", None])
+def test_no_verdict_rests_on_a_variable_without_value(file: str | None) -> None:
+    words = ("vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "${LENGTH}")
+    intake = Intake(command=() if file else words, file=file, gpu="L4", offline=True)
+    text = f"[Service]\nExecStart={' '.join(words)}\n" if file else None
+    with pytest.raises(InputError, match=r"--max-model-len of the launch.*\$\{LENGTH\}"):
+        build_cases(intake, text)
+    with pytest.raises(InputError, match=r"the model is '\$MODEL'"):
+        build_cases(replace(intake, command=("vllm", "serve", "$MODEL"), file=None))
+
+
+def test_the_file_beside_a_compose_file_gives_its_variables(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("# comment\nMODEL='Qwen/Qwen3-8B'\nLENGTH=2048\n")
+    intake = Intake(file=str(tmp_path / "compose.yaml"), gpu="L4", offline=True)
+    (_, more) = build_cases(intake, textwrap.dedent(INTERPOLATED), {"LENGTH": "1024"})
+    assert more.launch is not None
+    assert more.launch.argv[-4:] == ("--model", "Qwen/Qwen3-8B", "--max-model-len", "1024")
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from llmdoctor_core.errors import InputError
 
 from .deployment import MAX_LAUNCHES, Deployment, Word
-from .words import default_shared_memory, deployment_from, split
+from .shell import split
+from .words import default_shared_memory, deployment_from
 
 __all__ = ["Deployment", "Word", "default_shared_memory", "deployment_from", "read", "split"]
 
@@ -15,8 +18,10 @@ MAX_BYTES = 1 << 20
 """Kubernetes keeps no larger object."""
 
 
-def read(text: str, name: str) -> list[Deployment]:
+def read(text: str, name: str, variables: Mapping[str, str] = MappingProxyType({})) -> list[Deployment]:
     """All launches of a known runtime in a deployment file; ``name`` tells its kind where the text does not.
+
+    ``variables`` are those that compose would put into its file.
 
     Raises InputError naming the file when it cannot be read or holds no launch.
     """
@@ -29,7 +34,7 @@ def read(text: str, name: str) -> list[Deployment]:
     ):
         found = systemd.read(text, name)
     elif name.endswith((".yaml", ".yml")) or re.search(r"^(services|apiVersion):", text, re.MULTILINE):
-        found = yaml_files.read(text, name)
+        found = yaml_files.read(text, name, variables)
     else:
         found = script.read(text, name)
     if len(found) > MAX_LAUNCHES:

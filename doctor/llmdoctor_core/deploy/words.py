@@ -14,11 +14,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import Place
 from llmdoctor_core.units import MOST_DIGITS, parse_size, whole
 
+from . import shell
 from .deployment import Deployment, Word
+from .shell import split
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -40,6 +41,13 @@ WRAPPERS = {
     "taskset",
     "srun",
     "torchrun",
+    "timeout",
+    "uvx",
+    "doas",
+    "tini",
+    "dumb-init",
+    "gosu",
+    "nsys",
 }
 """Commands that run the command after them; their own options stand in between."""
 RUNNERS = {"uv", "poetry", "pdm", "conda", "mamba", "pixi"}
@@ -56,20 +64,6 @@ def _data() -> dict[str, Any]:
 def default_shared_memory() -> int:
     """Bytes of /dev/shm in a container that sets nothing."""
     return int(_data()["shared_memory"]["default"])
-
-
-def split(text: str, line: int = 0) -> list[Word]:
-    """Words of a shell command, continuation lines joined, each with its line. Raises InputError for open quotes."""
-    words: list[Word] = []
-    lexer = shlex.shlex(text.replace("\\\n", " \n"), posix=True, punctuation_chars=False)
-    lexer.whitespace_split = True
-    lexer.commenters = "#"
-    try:
-        while (token := lexer.get_token()) is not None:
-            words.append(Word(token, line + lexer.lineno - 1 - token.count("\n") if line else 0))
-    except ValueError as error:
-        raise InputError(f"line {line}: the command has {str(error).lower()}") from None
-    return words
 
 
 def deployment_from(
@@ -91,8 +85,8 @@ def deployment_from(
             rest.pop(0)
         elif name in ENGINES:
             found, rest = _container(rest, found, file)
-        elif name in SHELLS and (inner := _inline(rest)) is not None:
-            rest = inner
+        elif name in SHELLS and (inner := _inline(rest, found, file)) is not None:
+            found, rest = inner
         elif name in WRAPPERS or (name in RUNNERS and [word.text for word in rest[1:2]] == ["run"]):
             rest = _unwrapped(rest)
         else:
@@ -103,8 +97,8 @@ def deployment_from(
 
 
 def _assignment(word: str) -> bool:
-    name, equals, _ = word.partition("=")
-    return bool(equals) and name.isidentifier()
+    name, equals, value = word.partition("=")
+    return bool(equals) and name.isidentifier() and not value.startswith("=")  # vllm==0.11.0 is a requirement
 
 
 def _with_variable(found: Deployment, name: str, value: str, word: Word, file: str | None) -> Deployment:
@@ -119,18 +113,19 @@ def _place(key: str, line: int, file: str | None) -> dict[str, Place]:
     return {key: Place(kind="file", name=file, line=line or None)} if file else {}
 
 
-def _inline(rest: list[Word]) -> list[Word] | None:
-    """The command inside ``bash -c "..."``; of several joined by ; or && the one that launches."""
+def _inline(rest: list[Word], found: Deployment, file: str | None) -> tuple[Deployment, list[Word]] | None:
+    """The command inside ``bash -c "..."``: of several the one that launches, with what was exported before it."""
     for position, word in enumerate(rest[1:], 1):
         if re.fullmatch(r"-[a-z]*c", word.text):
             if position + 1 == len(rest):
-                return []
+                return found, []
             script = rest[position + 1]
-            for command in re.split(r"&&|;|\n(?!\s)", script.text):
-                inner = split(command, script.line)
-                if deployment_from(inner) is not None:
-                    return inner
-            return split(script.text, script.line)
+            for statement in shell.statements(script.text, script.line, found.environment):
+                if deployment_from(statement.words) is not None:
+                    for name, value in statement.exported.items():
+                        found = _with_variable(found, name, value.text, value, file)
+                    return found, statement.words
+            return found, split(script.text, script.line)
         if not word.text.startswith("-"):
             return None
     return None
@@ -165,6 +160,8 @@ def runtime_of(argv: list[str]) -> str | None:
     if name in ("trtllm-serve", "sglang"):
         return "trtllm" if name == "trtllm-serve" else "sglang"
     if re.fullmatch(r"python[\d.]*", name):
+        if PurePosixPath(second).name == "vllm" and argv[2:3] == ["serve"]:
+            return "vllm"
         module = next((argv[i + 1] for i, word in enumerate(argv[:-1]) if word == "-m"), "")
         return {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "trtllm"}.get(module.partition(".")[0])
     return None
@@ -180,7 +177,8 @@ def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment
             entrypoint = tuple(image["entrypoint"])
         argv = (*(entrypoint or ()), *argv)
         found = replace(found, implied=len(entrypoint or ()))
-        runtime = runtime_of(list(argv)) or (image["runtime"] if image else None)
+        known = image["runtime"] if image and not _other_program(found, argv) else None
+        runtime = runtime_of(list(argv)) or known
     if runtime is None:
         return None
     places = dict(found.places)
@@ -191,6 +189,11 @@ def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment
         places |= _place("launch", rest[0].line, file)
     version = _tag_version(found.image, image) if found.image and image else None
     return replace(found, argv=argv, runtime=runtime, version=version, places=places)
+
+
+def _other_program(found: Deployment, argv: tuple[str, ...]) -> bool:
+    """Whether the image is told to run something else than its server: a worker of a cluster, a script, a download."""
+    return found.entrypoint is not None and not (argv and argv[0].startswith("-"))
 
 
 def image_row(image: str) -> dict[str, Any] | None:
