@@ -8,7 +8,7 @@ from llmdoctor_checks import draft, gguf, model, parallel
 from llmdoctor_core.facts import Draft, Forecast, Full, Latent, Layer, ModelFile, Quantization, Refusal
 from llmdoctor_core.finding import Outcome
 
-from .building import cache, forecast, launch, llama, source
+from .building import cache, forecast, launch, llama, request, source
 from .building import gguf as file
 from .building import model as plain
 
@@ -133,3 +133,29 @@ def test_a_pooling_model_needs_no_chat_template() -> None:
 
     bare = source(tokenizer=TokenizerFacts(chat_template=False))
     assert model.no_chat_template(bare, launch(), plain(pooling=True)) == []
+
+
+NO_WEIGHTS = source(files=(ModelFile(name="/models/a", bytes=0, problem="no weights"),))
+
+
+@pytest.mark.parametrize(
+    ("argv", "settings", "expected"),
+    [
+        (("vllm", "serve", "/models/a"), {}, [Outcome.FAIL]),
+        (("vllm", "serve", "/models/a"), {"load_format": "dummy"}, []),
+        (("vllm", "serve", "/models/a"), {"load_format": "tensorizer"}, [Outcome.SKIP]),
+        (("vllm", "serve", "org/other"), {}, [Outcome.SKIP]),
+    ],
+)
+def test_a_folder_without_weights_is_no_pass(
+    argv: tuple[str, ...], settings: dict[str, str], expected: list[Outcome]
+) -> None:
+    asked = request(argv=argv, model="/models/a")
+    found = model.model_file_missing_or_truncated(NO_WEIGHTS, launch(**settings), asked)
+    assert [one.outcome for one in found] == expected
+
+
+def test_a_tokenizer_of_its_own_stands_in_for_the_missing_one() -> None:
+    bare = source(notes=("there is no tokenizer in /models/a",))
+    assert [f.outcome for f in model.tokenizer_unreadable(bare, None, launch(), None)] == [Outcome.FAIL]
+    assert model.tokenizer_unreadable(bare, None, launch(tokenizer="org/other"), None) == []
