@@ -137,6 +137,26 @@ def test_ignored_findings_are_shown_and_do_not_count(tmp_path: Path) -> None:
     assert run("check", "--baseline", str(baseline), *launch).returncode == 0
 
 
+@pytest.mark.parametrize("option", ["--ignore", "--select", "--require"])
+@pytest.mark.parametrize("given", ["", " ", "MEM801,", "=why"])
+def test_an_empty_selector_does_not_mean_every_check(option: str, given: str) -> None:
+    done = run("check", option, given, *QWEN)
+    assert done.returncode == 2
+    assert f"{option} names an empty condition".encode() in done.stderr or b"no condition '=why'" in done.stderr
+
+
+def test_selectors_may_be_joined_by_commas() -> None:
+    too_long = (*QWEN, "--max-model-len", "999999")
+    assert run("check", "--ignore", "CTX601,ctx603=measured, and fine", *too_long).returncode == 0
+    assert run("check", "--select", "GPU,CTX601", *too_long).returncode == 1
+    assert run("check", "--require", "MEM801,GPU011", *QWEN).returncode == 3
+
+
+@pytest.mark.parametrize(("option", "given"), [("--select", "NOPE"), ("--select", ""), ("--number", "99")])
+def test_a_fix_of_nothing_that_there_is_says_so(option: str, given: str) -> None:
+    assert run("fix", option, given, *QWEN).returncode == 2
+
+
 def test_a_required_check_that_is_skipped_is_exit_3() -> None:
     assert run("check", "--require", "GPU003", *QWEN).returncode == 3
 
