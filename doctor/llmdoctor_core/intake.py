@@ -40,6 +40,8 @@ OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
 MOST_GPUS = 1024
 UNSET = re.compile(r"\$\{\w+[^}]*\}?|\$\(\w+[^)]*\)?|\$\w+|\{\{.*?\}\}")
 """A variable of a shell, compose, systemd or Kubernetes, or a template's, that stands as it was written."""
+REFERENCE = re.compile(r"\$\{[A-Z][A-Z0-9_]*\}|\$[A-Z][A-Z0-9_]*")
+"""A variable's name in place of its value: no secret itself."""
 MOST_CONFIG = 1 << 20
 """Characters of a ``--config`` file that are read."""
 
@@ -176,7 +178,9 @@ def without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
     flag = ""
     for word in words:
         name, equals, value = word.partition("=")
-        if flag and unless_secret(flag, word) != word:
+        if REFERENCE.fullmatch(value if equals else word):
+            kept.append(word)
+        elif flag and unless_secret(flag, word) != word:
             kept.append("<set>")
         elif equals:
             kept.append(f"{name}={unless_secret(name.lstrip('-'), value)}")

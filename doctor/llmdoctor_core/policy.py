@@ -20,7 +20,7 @@ else:
     import tomli as tomllib
 
 FILES = ("llmdoctor.toml", "pyproject.toml")
-KINDS = {list: 'list, ["GPU", "MEM801"]', dict: 'table, [ignore] with CODE = "reason"', str: "string"}
+KINDS: dict[type, str] = {list: 'list, ["GPU", "MEM801"]', dict: 'table, [ignore] with CODE = "reason"', str: "string"}
 KEYS: dict[str, type] = {
     "select": list,
     "ignore": dict,

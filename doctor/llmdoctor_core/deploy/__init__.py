@@ -10,9 +10,9 @@ from llmdoctor_core.errors import InputError
 
 from .deployment import MAX_LAUNCHES, Deployment, Word
 from .shell import split
-from .words import default_shared_memory, deployment_from
+from .words import ENGINES, default_shared_memory, deployment_from
 
-__all__ = ["Deployment", "Word", "default_shared_memory", "deployment_from", "read", "split"]
+__all__ = ["ENGINES", "Deployment", "Word", "default_shared_memory", "deployment_from", "read", "split"]
 
 MAX_BYTES = 1 << 20
 """Kubernetes keeps no larger object."""

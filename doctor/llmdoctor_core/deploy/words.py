@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -73,27 +73,32 @@ def deployment_from(
 
     ``base`` holds what surrounds the command already (a compose service's image and environment).
     """
-    typed = list(words)
-    rest = list(typed)
+    rest = list(words)
     found = base or Deployment(argv=())
+    front: list[str] = []
+    invented = 0
     while rest:
         name = PurePosixPath(rest[0].text).name
+        before = rest
         if _assignment(rest[0].text):
             variable, _, value = rest[0].text.partition("=")
             found = _with_variable(found, variable, value, rest[0], file)
             found = replace(found, variables={**found.variables, variable: value})
-            rest.pop(0)
+            rest = rest[1:]
         elif name in ENGINES:
             found, rest = _container(rest, found, file)
         elif name in SHELLS and (inner := _inline(rest, found, file)) is not None:
-            found, rest = inner
+            front += [word.text for word in rest[: inner.position]]
+            found, rest = inner.found, inner.words
+            continue
         elif name in WRAPPERS or (name in RUNNERS and [word.text for word in rest[1:2]] == ["run"]):
-            rest = _unwrapped(rest)
+            rest, invented = _unwrapped(rest)
         else:
             break
-    front = [word.text for word in typed[: len(typed) - len(rest)]]
+        front += [word.text for word in before[: len(before) - len(rest) + invented]]
     wrapper = itertools.dropwhile(lambda word: _assignment(word) or word == "env", front)
-    return _launch(rest, replace(found, wrapper=tuple(wrapper)), file)
+    launch = _launch(rest, replace(found, wrapper=tuple(wrapper)), file)
+    return replace(launch, implied=invented) if launch and invented else launch
 
 
 def _assignment(word: str) -> bool:
@@ -113,34 +118,48 @@ def _place(key: str, line: int, file: str | None) -> dict[str, Place]:
     return {key: Place(kind="file", name=file, line=line or None)} if file else {}
 
 
-def _inline(rest: list[Word], found: Deployment, file: str | None) -> tuple[Deployment, list[Word]] | None:
+class Inline(NamedTuple):
+    """The launch inside a shell's ``-c``: its words, what they run in, and where the shell's script stands."""
+
+    found: Deployment
+    words: list[Word]
+    position: int
+
+
+def _inline(rest: list[Word], found: Deployment, file: str | None) -> Inline | None:
     """The command inside ``bash -c "..."``: of several the one that launches, with what was exported before it."""
     for position, word in enumerate(rest[1:], 1):
         if re.fullmatch(r"-[a-z]*c", word.text):
             if position + 1 == len(rest):
-                return found, []
+                return Inline(found, [], position + 1)
             script = rest[position + 1]
             for statement in shell.statements(script.text, script.line, found.environment):
                 if deployment_from(statement.words) is not None:
                     for name, value in statement.exported.items():
                         found = _with_variable(found, name, value.text, value, file)
-                    return found, statement.words
-            return found, split(script.text, script.line)
+                    return Inline(found, statement.words, position + 1)
+            return Inline(found, split(script.text, script.line), position + 1)
         if not word.text.startswith("-"):
             return None
     return None
 
 
-def _unwrapped(rest: list[Word]) -> list[Word]:
-    """Without the wrapper and its own options: up to the first word that begins a launch."""
+def _unwrapped(rest: list[Word]) -> tuple[list[Word], int]:
+    """Without the wrapper and its own options: up to the first word that begins a launch.
+
+    Beside it how many words at its front nobody typed: torchrun takes ``-m MODULE`` without a python in front.
+    """
     for position in range(1, len(rest)):
         word = rest[position].text
         name = PurePosixPath(word).name
         if word.startswith("vllm.entrypoints"):
-            return [Word("python", rest[position].line), Word("-m", rest[position].line), *rest[position:]]
+            line = rest[position].line
+            if rest[position - 1].text == "-m":
+                return [Word("python", line), *rest[position - 1 :]], 1
+            return [Word("python", line), Word("-m", line), *rest[position:]], 2
         if _assignment(word) or name in {*ENGINES, *SHELLS, *WRAPPERS} or _is_server(rest[position:]):
-            return rest[position:]
-    return rest[1:]
+            return rest[position:], 0
+    return rest[1:], 0
 
 
 def _is_server(rest: list[Word]) -> bool:
