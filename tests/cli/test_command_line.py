@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from llmdoctor_core.cli import COMMANDS
+from llmdoctor_core.cli import COMMANDS, app
+from llmdoctor_core.state import state_folder
 
 HEAVY = ("rich", "msgspec", "numpy", "huggingface_hub", "yaml", "packaging", "pynvml", "psutil", "prometheus_client")
 QWEN = ("--offline", "--gpu", "A100-80GB", "--", "vllm", "serve", "Qwen/Qwen3-8B")
@@ -155,6 +157,60 @@ def test_selectors_may_be_joined_by_commas() -> None:
 @pytest.mark.parametrize(("option", "given"), [("--select", "NOPE"), ("--select", ""), ("--number", "99")])
 def test_a_fix_of_nothing_that_there_is_says_so(option: str, given: str) -> None:
     assert run("fix", option, given, *QWEN).returncode == 2
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user: no HOME, and a uid that /etc/passwd does not know."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "HF_HOME", "USER", "LOGNAME", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+
+@pytest.mark.usefixtures("homeless")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", *QWEN),
+        ("fix", *QWEN),
+        ("snapshot", *QWEN),
+        ("bundle", "--show", *QWEN),
+        ("history",),
+        ("calibration", "list"),
+    ],
+)
+def test_a_user_without_a_home_is_served(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, arguments, standalone_mode=False)
+    assert done.exception is None
+    assert not done.return_value
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_user_without_a_home_has_a_place_for_state() -> None:
+    assert state_folder() == Path("/.local/state/llmdoctor")
+
+
+def test_a_case_or_a_file_and_a_launch_beside_it_are_refused(tmp_path: Path) -> None:
+    case = tmp_path / "case.json"
+    assert run("snapshot", "-o", str(case), *QWEN).returncode == 0
+    for command in ("check", "fix", "bundle"):
+        assert b"does not go with --case" in run(command, "--case", str(case), *QWEN).stderr
+        assert run(command, "--case", str(case), "--gpu", "L4").returncode == 2
+    script = tmp_path / "run.sh"
+    script.write_text("vllm serve Qwen/Qwen3-8B\n")
+    assert b"given twice" in run("check", "-f", str(script), *QWEN).stderr
+
+
+def test_launches_of_one_name_are_each_examined(tmp_path: Path) -> None:
+    unit = tmp_path / "x.service"
+    unit.write_text("[Service]\nExecStart=vllm serve Qwen/Qwen3-32B\nExecStart=vllm serve Qwen/Qwen3-0.6B\n")
+    done = run("check", "--offline", "--gpu", "L4", "--format", "json", "-f", str(unit))
+    assert done.returncode == 1
+    assert len(json.loads(done.stdout)["hosts"]) == 2
 
 
 def test_a_required_check_that_is_skipped_is_exit_3() -> None:

@@ -52,6 +52,7 @@ def command(**given: Any) -> int:
 
 def _case(given: dict[str, Any]) -> Case:
     if given["case_file"]:
+        options.only_the_case(given)
         return options.read_case(given["case_file"])
     return options.case_from(given)
 

@@ -52,7 +52,7 @@ def open_model(
         return _ollama(reference, environment)
     if reference.startswith(("http://", "https://")):
         return _url(reference, settings, revision, offline)
-    path = Path(reference).expanduser()
+    path = _expanded(reference)
     if _exists(path):
         return _local(path)
     if reference.lower().endswith((".gguf", ".json", ".safetensors")) or reference.startswith((".", "/", "~")):
@@ -65,6 +65,13 @@ def open_model(
     if "/" not in name and (known := catalogue.find(name)) is not None:
         name = known.name
     return _by_id(name, tag or None, settings, revision, offline)
+
+
+def _expanded(reference: str) -> Path:
+    try:
+        return Path(reference).expanduser()
+    except RuntimeError:  # no such user, or one without a home
+        return Path(reference)
 
 
 def _exists(path: Path) -> bool:
