@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -231,8 +232,28 @@ def test_explain_speaks_korean() -> None:
     assert "GPU001 no-gpu-visible" in run("explain", "no-gpu-visible", "--lang", "ko").stdout.decode()
 
 
+@pytest.mark.parametrize("arguments", [("check", "-v", *QWEN), ("explain", "--lang", "ko", "CTX603"), ("list",)])
+def test_a_terminal_of_another_encoding_is_no_crash(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_broken_pipe_is_no_crash() -> None:
     done = subprocess.run(
         f"{sys.executable} -m llmdoctor_core list | head -1", shell=True, capture_output=True, text=True
     )
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(QWEN, 0), ((*QWEN, "--max-model-len", "999999"), 1)])
+@pytest.mark.parametrize("end", ["| true", ">&-", ">&- 2>&- <&-"])
+def test_the_verdict_does_not_depend_on_a_reader(arguments: tuple[str, ...], code: int, end: str) -> None:
+    command = shlex.join((sys.executable, "-m", "llmdoctor_core", "check", *arguments))
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} {end}"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_a_full_disk_behind_standard_output_is_a_sentence() -> None:
+    command = shlex.join((sys.executable, "-m", "llmdoctor_core", "check", *QWEN))
+    done = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "llmdoctor: cannot write standard output: No space left on device\n")

@@ -152,7 +152,12 @@ def write(path: str, text: str) -> None:
     from llmdoctor_core.errors import InputError
 
     if path == "-":
-        click.echo(text, nl=not text.endswith("\n"))
+        try:
+            click.echo(text, nl=not text.endswith("\n"))
+        except BrokenPipeError:  # the reader left (| head): what was found out still counts
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            raise InputError(f"cannot write standard output: {error.strerror or error}") from None
         return
     try:
         Path(path).write_text(text, encoding="utf-8")
