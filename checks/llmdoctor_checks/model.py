@@ -130,6 +130,12 @@ def model_file_missing_or_truncated(
             )
 
 
+def _takes_the_default_model(request: LaunchRequest) -> bool:
+    """Whether a command of vLLM names no model, and no config file that could."""
+    configured = any(word.partition("=")[0] == "--config" for word in request.argv)
+    return request.runtime == "vllm" and bool(request.argv) and request.model is None and not configured
+
+
 @check("MODEL514", "model-not-reachable", runtimes=(*HUGGING_FACE_RUNTIMES, "llamacpp"))
 def model_not_reachable(source: ModelSource | Unavailable, request: LaunchRequest) -> Iterator[Finding]:
     """The model that the launch names cannot be found or read."""
@@ -145,6 +151,14 @@ def model_not_reachable(source: ModelSource | Unavailable, request: LaunchReques
                 model=source.name,
                 value=offline,
             )
+    elif _takes_the_default_model(request):
+        yield warn(
+            "the launch names no model: vLLM then serves its default ({default}), and no error says so. Name the model "
+            "after vllm serve, or with --model; an empty shell variable does this too",
+            evidence=(seen("model", "not named", " ".join(request.argv[:4])),),
+            where=Place(kind="argument", name="--model"),
+            default="Qwen/Qwen3-0.6B, before 0.10 facebook/opt-125m",
+        )
     elif source.permanent or request.model is None:
         yield skip("the model was not looked at: {reason}", reason=source.reason)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llmdoctor_checks import draft, gguf, model, parallel
-from llmdoctor_core.facts import Draft, Forecast, Full, Latent, Layer, ModelFile, Quantization, Refusal
+from llmdoctor_core.facts import Draft, Forecast, Full, Latent, Layer, ModelFile, Quantization, Refusal, Unavailable
 from llmdoctor_core.finding import Outcome
 
 from .building import cache, forecast, launch, llama, request, source
@@ -159,3 +159,23 @@ def test_a_tokenizer_of_its_own_stands_in_for_the_missing_one() -> None:
     bare = source(notes=("there is no tokenizer in /models/a",))
     assert [f.outcome for f in model.tokenizer_unreadable(bare, None, launch(), None)] == [Outcome.FAIL]
     assert model.tokenizer_unreadable(bare, None, launch(tokenizer="org/other"), None) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("vllm", "serve"), Outcome.WARN),
+        (("vllm", "serve", "--config=/in/the/container.yaml"), Outcome.SKIP),
+        ((), Outcome.SKIP),
+    ],
+)
+def test_vllms_default_model_is_no_pass(argv: tuple[str, ...], expected: Outcome) -> None:
+    nothing = Unavailable(reason="the launch names no model")
+    assert [f.outcome for f in model.model_not_reachable(nothing, request(argv=argv))] == [expected]
+
+
+def test_llama_server_loads_no_folder() -> None:
+    here = source(where="/models/a", config={"model_type": "qwen3"})
+    typed = request("llamacpp", argv=("llama-server", "-m", "/models/a"), model="/models/a")
+    assert [f.outcome for f in gguf.not_a_gguf_file(here, typed)] == [Outcome.FAIL]
+    assert gguf.not_a_gguf_file(here, request("llamacpp", argv=("llama-server",), model="/models/a")) == []
