@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
@@ -106,7 +106,7 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
     observed = _observe(found, intake, environ, file)
     version, version_source = _version(found, intake, runtime, observed)
     config_files = _config_files(found.argv, file)
-    reference = intake.model or runtime.model_reference(found.argv, config_files)
+    reference = intake.model or runtime.model_reference(found.argv, config_files, environ)
     draft = intake.draft or runtime.draft_reference(found.argv)
     if reference and (variable := UNSET.search(reference)):
         raise InputError(_unset(f"the model is {reference!r}", variable[0], file) + ", or name the model with --model")
@@ -133,8 +133,8 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
         observed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         host=found.name or None,
         launch=launch,
-        model=_model(reference, intake, environ),
-        draft=_draft(draft, intake, environ),
+        model=_model(reference, found, intake, environ),
+        draft=_draft(draft, found, intake, environ),
         calibration=_calibration(name, intake, file),
         **observed,
     )
@@ -325,17 +325,43 @@ def _config_files(argv: tuple[str, ...], file: str | None) -> dict[str, str]:
     return files
 
 
-def _model(reference: str | None, intake: Intake, environ: Mapping[str, str]) -> ModelSource | Unavailable:
+def _model(
+    reference: str | None, found: Deployment, intake: Intake, environ: Mapping[str, str]
+) -> ModelSource | Unavailable:
     if reference is None:
         return Unavailable(reason="the launch names no model")
     from .models.open import open_model
 
+    if found.image and reference.startswith("/") and reference not in (intake.model, intake.draft):
+        reference = _on_host(reference, found, intake)
     offline = intake.offline or environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     return open_model(reference, revision=intake.revision, offline=offline, environment=environ)
 
 
-def _draft(reference: str | None, intake: Intake, environ: Mapping[str, str]) -> DraftSource | Unavailable:
+def _on_host(reference: str, found: Deployment, intake: Intake) -> str:
+    """Where a path inside the container lies on this host, by the folders mounted into it.
+
+    Raises InputError for one that is not here: what the container finds there is not known.
+    """
+    beside = Path(intake.file).parent if intake.file and intake.file != "-" else Path()
+    for target, source in sorted(found.mounts.items(), key=lambda mount: -len(mount[0])):
+        inside = PurePosixPath(reference)
+        if target and inside.is_relative_to(target) and source.startswith(("/", ".", "~")):
+            here = beside / os.path.expanduser(source) / inside.relative_to(target)  # noqa: PTH111 - no home, no error
+            if here.exists():
+                return str(here)
+    if Path(reference).exists():
+        return reference
+    raise InputError(
+        f"{reference} is a path inside the container, and no folder mounted into it holds it on this host; give the "
+        "model with --model: its copy here, or its name on the hub"
+    )
+
+
+def _draft(
+    reference: str | None, found: Deployment, intake: Intake, environ: Mapping[str, str]
+) -> DraftSource | Unavailable:
     if reference is None:
         return Unavailable(reason="the launch names no draft model", permanent=True)
-    source = _model(reference, intake, environ)
+    source = _model(reference, found, intake, environ)
     return source if isinstance(source, Unavailable) else DraftSource(source=source)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from llmdoctor_core import deploy
 from llmdoctor_core.errors import InputError
+from llmdoctor_core.facts import ModelSource
 from llmdoctor_core.intake import Intake, build_cases
 
 ARGUMENTS = ("Qwen/Qwen3-8B", "--max-model-len", "32768", "--tensor-parallel-size", "2")
@@ -275,6 +276,32 @@ def test_a_units_variables_and_a_quadlets_container() -> None:
     found = read(quadlet, "x.container")
     assert found.argv == ("vllm", "serve", "--model", "m")
     assert (found.gpu_access, found.shm_bytes) == (True, 2 << 30)
+
+
+def container(model: str, *options: str) -> ModelSource:
+    words = ("docker", "run", *options, "ghcr.io/ggml-org/llama.cpp:server-cuda", "-m", model)
+    (case,) = build_cases(Intake(command=words, gpu="L4", offline=True))
+    assert isinstance(case.model, ModelSource)
+    return case.model
+
+
+def test_a_path_in_the_container_is_looked_for_where_it_is_mounted(tmp_path: Path) -> None:
+    (tmp_path / "q.gguf").write_bytes(b"<html>")
+    read_here = container("/models/q.gguf", "-v", f"{tmp_path}:/models:ro")
+    assert read_here.where == str(tmp_path / "q.gguf")
+    with pytest.raises(InputError, match="path inside the container"):
+        container("/models/other.gguf", "-v", f"{tmp_path}:/models", "-v", "volume:/data")
+    compose = """\
+        services:
+          llama:
+            image: ghcr.io/ggml-org/llama.cpp:server-cuda
+            environment: [LLAMA_ARG_MODEL=/models/q.gguf, LLAMA_ARG_CTX_SIZE=4096]
+            volumes: ["./:/models"]
+        """
+    intake = Intake(file=str(tmp_path / "compose.yaml"), gpu="L4", offline=True)
+    (case,) = build_cases(intake, textwrap.dedent(compose))
+    assert isinstance(case.model, ModelSource)
+    assert Path(case.model.where) == tmp_path / "q.gguf"
 
 
 @pytest.mark.parametrize("file", ["x.service", None])
