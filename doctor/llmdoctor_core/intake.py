@@ -40,6 +40,7 @@ OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
 MOST_GPUS = 1024
 UNSET = re.compile(r"\$\{\w+[^}]*\}?|\$\(\w+[^)]*\)?|\$\w+|\{\{.*?\}\}")
 """A variable of a shell, compose, systemd or Kubernetes, or a template's, that stands as it was written."""
+NEWEST_BY_NAME = ("latest", "nightly", "main", "master")
 REFERENCE = re.compile(r"\$\{[A-Z][A-Z0-9_]*\}|\$[A-Z][A-Z0-9_]*")
 """A variable's name in place of its value: no secret itself."""
 MOST_CONFIG = 1 << 20
@@ -175,18 +176,20 @@ def _no_runtime(argv: tuple[str, ...]) -> str:
 def without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
     """Words of a command, the values of ``--api-key``, ``HF_TOKEN=`` and their like replaced by ``<set>``."""
     kept: list[str] = []
-    flag = ""
+    flag, further = "", False
     for word in words:
         name, equals, value = word.partition("=")
         if REFERENCE.fullmatch(value if equals else word):
             kept.append(word)
-        elif flag and unless_secret(flag, word) != word:
+        elif flag and not (further and word.startswith("-")) and unless_secret(flag, word) != word:
             kept.append("<set>")
         elif equals:
             kept.append(f"{name}={unless_secret(name.lstrip('-'), value)}")
         else:
             kept.append(word)
-        flag = name.lstrip("-") if word.startswith("-") and not equals else ""
+        further = flag.replace("_", "-") == "api-key" and not word.startswith("-")  # vLLM takes several keys behind it
+        if not further:
+            flag = name.lstrip("-") if word.startswith("-") and not equals else ""
     return tuple(kept)
 
 
@@ -279,6 +282,10 @@ def _version(
     found: Deployment, intake: Intake, runtime: runtimes.Runtime, observed: Mapping[str, Any]
 ) -> tuple[str | None, str]:
     if intake.runtime_version:
+        if not re.search(r"\d", intake.runtime_version) and intake.runtime_version not in NEWEST_BY_NAME:
+            raise InputError(
+                f"--runtime-version {intake.runtime_version} names no release; write it like {runtime.NEWEST}"
+            )
         return intake.runtime_version, "--runtime-version"
     if found.version:
         return found.version, f"image {found.image}"

@@ -160,6 +160,11 @@ def test_a_fix_of_nothing_that_there_is_says_so(option: str, given: str) -> None
     assert run("fix", option, given, *QWEN).returncode == 2
 
 
+@pytest.mark.parametrize(("version", "code"), [("O.ll", 2), ("nightly", 0), ("v0.11.0", 0), ("", 0)])
+def test_a_version_that_is_none_is_refused(version: str, code: int) -> None:
+    assert run("check", "--runtime-version", version, *QWEN).returncode == code
+
+
 @pytest.fixture
 def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container's user: no HOME, and a uid that /etc/passwd does not know."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from llmdoctor_core import deploy
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import ModelSource
-from llmdoctor_core.intake import Intake, build_cases
+from llmdoctor_core.intake import Intake, build_cases, without_secrets
 
 ARGUMENTS = ("Qwen/Qwen3-8B", "--max-model-len", "32768", "--tensor-parallel-size", "2")
 LAUNCH = ("vllm", "serve", *ARGUMENTS)
@@ -365,3 +365,8 @@ def test_no_text_breaks_the_readers(text: str) -> None:
     for name in ("a.yaml", "a.service", "a.sh"):
         with contextlib.suppress(InputError):
             deploy.read(text, name)
+
+
+def test_each_of_several_keys_of_a_launch_is_left_out() -> None:
+    typed = ("vllm", "serve", "m", "--api-key", "k1", "k2", "--port", "80", "--api_key=k3")
+    assert without_secrets(typed) == (*typed[:4], "<set>", "<set>", "--port", "80", "--api_key=<set>")
