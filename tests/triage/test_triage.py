@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -309,3 +310,11 @@ def test_what_is_no_servers_log_is_no_good_news() -> None:
     assert triage_lines([]).silent
     assert triage_lines(["root:x:0:0:root:/root:/bin/bash"]).silent
     assert not triage_lines(["main: server is listening on http://[::1]:1"]).silent
+
+
+def test_keys_that_the_server_printed_are_not_shown_again() -> None:
+    line = "non-default args: {'model_tag': 'Qwen/Qwen3-8B', 'api_key': ['k3y-1', 'k3y-2'], 'hf_token': 'hf_xyz123'}"
+    diagnosis = triage_lines([f"INFO 11-29 22:00:01 [utils.py:233] {line}"])
+    told = repr((diagnosis.reading, case_from(diagnosis)))
+    assert diagnosis.reading.model == "Qwen/Qwen3-8B"
+    assert not re.search("k3y|hf_xyz", told)
