@@ -13,8 +13,10 @@ from msgspec.structs import replace
 
 from llmdoctor_core import deploy
 from llmdoctor_core.errors import InputError
-from llmdoctor_core.facts import ModelSource
+from llmdoctor_core.facts import LaunchRequest, ModelSource
 from llmdoctor_core.intake import Intake, build_cases, without_secrets
+from llmdoctor_core.remedy import launch_command
+from llmdoctor_core.runtimes.vllm import resolve
 
 ARGUMENTS = ("Qwen/Qwen3-8B", "--max-model-len", "32768", "--tensor-parallel-size", "2")
 LAUNCH = ("vllm", "serve", *ARGUMENTS)
@@ -160,7 +162,7 @@ def test_kserve_and_leader_worker_set_and_helm_output() -> None:
         apiVersion: serving.kserve.io/v1beta1
         kind: InferenceService
         metadata: {name: a}
-        spec: {predictor: {containers: [{name: k, image: "vllm/vllm-openai:v0.10.2", args: [--model, m]}]}}
+        spec: {predictor: {containers: [{name: k, image: "vllm/vllm-openai:v0.11.0", args: [--model, m]}]}}
         ---
         apiVersion: leaderworkerset.x-k8s.io/v1
         kind: LeaderWorkerSet
@@ -171,7 +173,7 @@ def test_kserve_and_leader_worker_set_and_helm_output() -> None:
               spec:
                 containers:
                   - name: leader
-                    image: vllm/vllm-openai:v0.10.2
+                    image: vllm/vllm-openai:v0.11.0
                     command: [sh, -c, "ray start --head; vllm serve m -tp 8 -pp 2"]
         """
     found = deploy.read(textwrap.dedent(isvc), "-")
@@ -276,6 +278,17 @@ def test_a_units_variables_and_a_quadlets_container() -> None:
     found = read(quadlet, "x.container")
     assert found.argv == ("vllm", "serve", "--model", "m")
     assert (found.gpu_access, found.shm_bytes) == (True, 2 << 30)
+
+
+@pytest.mark.parametrize(("tag", "command"), [("v0.8.5", "api_server"), ("v0.11.0", "serve"), ("latest", "serve")])
+def test_the_image_of_a_release_runs_what_it_ran(tag: str, command: str) -> None:
+    words = ("docker", "run", "--gpus", "all", f"vllm/vllm-openai:{tag}", "--model", "Qwen/Qwen3-0.6B")
+    found = typed(" ".join(words))
+    assert found.argv[found.implied - 1].endswith(command)
+    (case,) = build_cases(Intake(command=words, gpu="A100-80GB", offline=True))
+    assert isinstance(case.launch, LaunchRequest)
+    assert resolve(case.launch, None, None).problems == ()
+    assert launch_command(case.launch) == " ".join(words)
 
 
 def container(model: str, *options: str) -> ModelSource:

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
+from packaging.version import Version
 
 from llmdoctor_core.facts import Place
 from llmdoctor_core.units import MOST_DIGITS, parse_size, whole
@@ -193,7 +194,7 @@ def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment
     if runtime is None and found.image:
         entrypoint = found.entrypoint
         if entrypoint is None and image:
-            entrypoint = tuple(image["entrypoint"])
+            entrypoint = _entrypoint(image, _tag_version(found.image, image))
         argv = (*(entrypoint or ()), *argv)
         found = replace(found, implied=len(entrypoint or ()))
         known = image["runtime"] if image and not _other_program(found, argv) else None
@@ -208,6 +209,14 @@ def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment
         places |= _place("launch", rest[0].line, file)
     version = _tag_version(found.image, image) if found.image and image else None
     return replace(found, argv=argv, runtime=runtime, version=version, places=places)
+
+
+def _entrypoint(image: dict[str, Any], version: str | None) -> tuple[str, ...]:
+    """What the image runs: the newest one's where the tag names no version."""
+    earlier = image.get("earlier")
+    if earlier and version and Version(version) < Version(earlier["before"]):
+        return tuple(earlier["entrypoint"])
+    return tuple(image["entrypoint"])
 
 
 def _other_program(found: Deployment, argv: tuple[str, ...]) -> bool:
