@@ -81,7 +81,9 @@ def build_cases(
         launches = deploy.read(file_text, name, _compose_variables(intake.file, environment))
         return [_case(launch, intake, environment, name) for launch in launches]
     typed = [Word(word, 0) for word in intake.command]
-    found = deploy.deployment_from(typed) or Deployment(argv=intake.command, runtime=intake.runtime)
+    found = deploy.deployment_from(typed, runtime=intake.runtime) or Deployment(
+        argv=intake.command, runtime=intake.runtime
+    )
     return [_case(found, intake, environment, None)]
 
 

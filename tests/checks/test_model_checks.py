@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from llmdoctor_checks import draft, gguf, model, parallel
-from llmdoctor_core.facts import Draft, Forecast, Full, Latent, Layer, ModelFile, Quantization, Refusal, Unavailable
+from llmdoctor_core.facts import (
+    Argument,
+    Draft,
+    Forecast,
+    Full,
+    Latent,
+    Layer,
+    ModelFile,
+    Quantization,
+    Refusal,
+    Unavailable,
+)
 from llmdoctor_core.finding import Outcome
 
-from .building import cache, forecast, launch, llama, request, source
+from .building import cache, forecast, gpus, launch, llama, request, source
 from .building import gguf as file
 from .building import model as plain
 
@@ -179,3 +191,13 @@ def test_llama_server_loads_no_folder() -> None:
     typed = request("llamacpp", argv=("llama-server", "-m", "/models/a"), model="/models/a")
     assert [f.outcome for f in gguf.not_a_gguf_file(here, typed)] == [Outcome.FAIL]
     assert gguf.not_a_gguf_file(here, request("llamacpp", argv=("llama-server",), model="/models/a")) == []
+
+
+def test_more_ranks_than_gpus_where_an_older_release_takes_to_ray() -> None:
+    by_itself = Argument(name="distributed_executor_backend", value="ray", origin="derived")
+    older = launch(tensor_parallel_size=2)
+    older = replace(older, arguments={**older.arguments, by_itself.name: by_itself})
+    assert [f.outcome for f in parallel.more_ranks_than_gpus(older, gpus())] == [Outcome.WARN]
+    assert [f.outcome for f in parallel.more_ranks_than_gpus(launch(tensor_parallel_size=2), gpus())] == [Outcome.FAIL]
+    asked = launch(tensor_parallel_size=2, distributed_executor_backend="ray")
+    assert parallel.more_ranks_than_gpus(asked, gpus()) == []

@@ -13,8 +13,11 @@ from msgspec.structs import replace
 
 from llmdoctor_core import deploy
 from llmdoctor_core.errors import InputError
+from llmdoctor_core.examine import examine
 from llmdoctor_core.facts import LaunchRequest, ModelSource
+from llmdoctor_core.finding import Outcome
 from llmdoctor_core.intake import Intake, build_cases, without_secrets
+from llmdoctor_core.plugins import catalogue
 from llmdoctor_core.remedy import launch_command
 from llmdoctor_core.runtimes.vllm import resolve
 
@@ -289,6 +292,23 @@ def test_the_image_of_a_release_runs_what_it_ran(tag: str, command: str) -> None
     assert isinstance(case.launch, LaunchRequest)
     assert resolve(case.launch, None, None).problems == ()
     assert launch_command(case.launch) == " ".join(words)
+
+
+def test_an_image_of_ones_own_runs_what_the_person_says() -> None:
+    words = ("docker", "run", "--gpus", "all", "my/vllm", "--model", "Qwen/Qwen3-0.6B")
+    (case,) = build_cases(Intake(command=words, runtime="vllm", gpu="A100-80GB", offline=True))
+    assert isinstance(case.launch, LaunchRequest)
+    assert (case.launch.argv, case.launch.implied) == (("vllm", "serve", *words[-2:]), 2)
+    assert typed("docker run nvcr.io/nvidia/vllm vllm serve m").version is None
+
+
+@pytest.mark.parametrize(("options", "code"), [("", 1), ("--gpus all", 0), ("--runtime nvidia", 0)])
+def test_a_container_without_gpus_is_no_pass_where_the_gpu_is_assumed(options: str, code: int) -> None:
+    words = tuple(f"docker run {options} vllm/vllm-openai:v0.12.0 --model Qwen/Qwen3-0.6B".split())
+    (case,) = build_cases(Intake(command=words, gpu="A100-80GB", offline=True))
+    examination = examine(case, catalogue().checks)
+    assert examination.exit_code == code
+    assert ("HOST106" in {f.code for f in examination.findings if f.outcome is Outcome.FAIL}) == bool(code)
 
 
 def container(model: str, *options: str) -> ModelSource:

@@ -54,6 +54,8 @@ WRAPPERS = {
 RUNNERS = {"uv", "poetry", "pdm", "conda", "mamba", "pixi"}
 """Commands whose ``run`` does."""
 SHELLS = {"sh", "bash", "zsh", "dash"}
+NO_VERSION = "(?!)"
+"""A pattern for the tags of an image that name no version of the runtime."""
 DOCKER_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -68,10 +70,11 @@ def default_shared_memory() -> int:
 
 
 def deployment_from(
-    words: Iterable[Word], file: str | None = None, base: Deployment | None = None
+    words: Iterable[Word], file: str | None = None, base: Deployment | None = None, runtime: str | None = None
 ) -> Deployment | None:
     """The launch in a command, or None where it is none of a known runtime.
 
+    ``runtime`` is what an image runs that no table knows, as the person says.
     ``base`` holds what surrounds the command already (a compose service's image and environment).
     """
     rest = list(words)
@@ -98,7 +101,7 @@ def deployment_from(
             break
         front += [word.text for word in before[: len(before) - len(rest) + invented]]
     wrapper = itertools.dropwhile(lambda word: _assignment(word) or word == "env", front)
-    launch = _launch(rest, replace(found, wrapper=tuple(wrapper)), file)
+    launch = _launch(rest, replace(found, wrapper=tuple(wrapper)), file, runtime)
     return replace(launch, implied=invented) if launch and invented else launch
 
 
@@ -187,8 +190,8 @@ def runtime_of(argv: list[str]) -> str | None:
     return None
 
 
-def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment | None:
-    image = image_row(found.image) if found.image else None
+def _launch(rest: list[Word], found: Deployment, file: str | None, said: str | None) -> Deployment | None:
+    image = (image_row(found.image) or _image_of(said)) if found.image else None
     runtime = runtime_of([word.text for word in rest])
     argv = tuple(word.text for word in rest)
     if runtime is None and found.image:
@@ -209,6 +212,12 @@ def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment
         places |= _place("launch", rest[0].line, file)
     version = _tag_version(found.image, image) if found.image and image else None
     return replace(found, argv=argv, runtime=runtime, version=version, places=places)
+
+
+def _image_of(runtime: str | None) -> dict[str, Any] | None:
+    """The table's row of the image whose entry point a person's own image of that runtime most likely has."""
+    rows = (row for row in _data()["images"] if row["runtime"] == runtime and row["entrypoint"])
+    return next(({**row, "version": NO_VERSION} for row in rows), None)
 
 
 def _entrypoint(image: dict[str, Any], version: str | None) -> tuple[str, ...]:
