@@ -210,6 +210,19 @@ def test_a_quoted_argument_may_look_like_an_operator() -> None:
     assert found.argv == ("llama-server", "-m", "m.gguf", "-r", "<|im_end|>", "--grammar", "a && b > c")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_comment_among_continued_lines_ends_the_command(end: str) -> None:
+    lines = (
+        "docker run --gpus all \\",
+        "  vllm/vllm-openai:v0.12.0 \\",
+        "  --model m \\",
+        "  # --port 80 \\",
+        "  --dtype auto",
+        "",
+    )
+    assert read(end.join(lines), "run.sh").argv == ("vllm", "serve", "--model", "m")
+
+
 def test_a_here_document_is_read_as_a_script() -> None:
     found = read("ssh node <<'END'\nit's\nvllm serve m -tp 2\nEND\necho done\n", "run.sh")
     assert (found.argv, found.places["-tp"].line) == (("vllm", "serve", "m", "-tp", "2"), 3)

@@ -29,6 +29,7 @@ def read(text: str, name: str, variables: Mapping[str, str] = MappingProxyType({
 
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: more than {MAX_BYTES:,} characters are no deployment file")
+    text = text.replace("\r\n", "\n")
     if name.endswith((".service", ".container")) or re.search(
         r"^(\[Unit\]|\[Service\]|ExecStart=)", text, re.MULTILINE
     ):

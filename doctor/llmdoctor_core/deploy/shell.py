@@ -159,9 +159,9 @@ def _cut(text: str, line: int, ends: Mapping[str, int]) -> list[Command]:
 
 
 def _trimmed(command: Command) -> Command:
-    """The command from its first character on."""
+    """The command from its first character on, without a continuation that a comment cut off."""
     front = command.text[: len(command.text) - len(command.text.lstrip())]
-    return Command(command.text.strip(), command.line + front.count("\n"))
+    return Command(re.sub(r"(?:\\\n|\s)+\Z", "", command.text).lstrip(), command.line + front.count("\n"))
 
 
 def _here_end(text: str, position: int, mark: str) -> int:
