@@ -180,6 +180,9 @@ def quantization_unsupported_by_gpu(gpus: Gpus, launch: Launch, model: Model | N
         or (method == "compressed-tensors" and bits == 8 and model is not None and _is_float(model))
     )
     number_format = "fp4" if "fp4" in method else "fp8" if floating else None
+    if not known and number_format is None:
+        yield skip("quantization method {method} is in no release the table knows", method=method)
+        return
     for name, capability in _kinds(taken(gpus, launch)).items():
         if capability is None:
             yield skip("the compute capability of {gpu} was not read", gpu=name)

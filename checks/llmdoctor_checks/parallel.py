@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import Forecast, Full, Gpus, Latent, Launch, Model, Place, SlidingWindow
-from llmdoctor_core.finding import Finding, fail, seen, warn
+from llmdoctor_core.finding import Finding, Outcome, fail, seen, warn
 from llmdoctor_core.runtimes.vllm.refusals import expert_ranks, refines_expert_blocks
 
 from .launches import argument, flag, listed, ranks, refusal, size
@@ -163,10 +165,11 @@ def more_ranks_than_gpus(launch: Launch, gpus: Gpus) -> Iterator[Finding]:
     """The launch asks for more GPUs than are visible."""
     asked = ranks(launch)
     nodes = launch.get("nnodes")
-    several = (isinstance(nodes, int) and nodes > 1) or launch.get("distributed_executor_backend") == "ray"
+    ray = launch.get("distributed_executor_backend") == "ray"
+    several = (isinstance(nodes, int) and nodes > 1) or (ray and launch.given("distributed_executor_backend"))
     if asked <= len(gpus.visible) or several or not gpus.visible:
         return
-    yield fail(
+    found = fail(
         "tensor times pipeline parallel size is {asked} and {count} GPUs are visible: vLLM refuses ('World size "
         "({asked}) is larger than the number of available GPUs ({count}) in this node', or it waits for Ray in older "
         "releases). Make more GPUs visible, lower {flag}, or start over several nodes with --nnodes",
@@ -179,6 +182,8 @@ def more_ranks_than_gpus(launch: Launch, gpus: Gpus) -> Iterator[Finding]:
         count=len(gpus.visible),
         flag=flag(launch, TENSOR),
     )
+    # an older release takes to Ray by itself: it starts where a cluster of several nodes is up, and waits where none is
+    yield replace(found, outcome=Outcome.WARN) if ray else found
 
 
 @check("TP705", "experts-or-dimension-not-divisible", runtimes={"vllm", "sglang"}, remedy="fit-tensor-parallel-size")

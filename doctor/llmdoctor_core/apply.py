@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from . import state
 from .errors import InputError, LlmdoctorError
 from .remedy import ON_HOST, ON_LAUNCH, AnyAction, ByHand, EditFile, Install, MakeDirectory, Plan, PostponeAnnotations
 
@@ -78,9 +79,7 @@ def decode_plans(data: bytes, name: str) -> list[Plan]:
 
 def state_folder() -> Path:
     """Where journals and originals are kept."""
-    from platformdirs import user_state_path
-
-    return Path(user_state_path("llmdoctor")) / "fixes"
+    return state.state_folder() / "fixes"
 
 
 def sha256(path: Path) -> str:

@@ -106,6 +106,8 @@ def pack(
         )
     for name, text in (logs or {}).items():
         safe = redactor.text(Path(name).name or "log", f"name of {name}")
+        if f"{LOGS}{safe}" in files:  # logs of several nodes often have one name
+            safe = f"{len(files)}-{safe}"
         put(f"{LOGS}{safe}", redactor.text(text, name).encode("utf-8", "replace"), "lines of the log")
     members = tuple(
         Member(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), holds=holds[name])

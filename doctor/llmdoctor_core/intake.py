@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import subprocess
 import time
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +38,11 @@ HOST_FACTS = (
 )  # fmt: skip
 OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
 MOST_GPUS = 1024
+UNSET = re.compile(r"\$\{\w+[^}]*\}?|\$\(\w+[^)]*\)?|\$\w+|\{\{.*?\}\}")
+"""A variable of a shell, compose, systemd or Kubernetes, or a template's, that stands as it was written."""
+NEWEST_BY_NAME = ("latest", "nightly", "main", "master")
+REFERENCE = re.compile(r"\$\{[A-Z][A-Z0-9_]*\}|\$[A-Z][A-Z0-9_]*")
+"""A variable's name in place of its value: no secret itself."""
 MOST_CONFIG = 1 << 20
 """Characters of a ``--config`` file that are read."""
 
@@ -71,10 +78,24 @@ def build_cases(
     """
     if file_text is not None:
         name = "standard input" if intake.file in (None, "-") else str(intake.file)
-        return [_case(found, intake, environment, name) for found in deploy.read(file_text, name)]
+        launches = deploy.read(file_text, name, _compose_variables(intake.file, environment))
+        return [_case(launch, intake, environment, name) for launch in launches]
     typed = [Word(word, 0) for word in intake.command]
-    found = deploy.deployment_from(typed) or Deployment(argv=intake.command, runtime=intake.runtime)
+    found = deploy.deployment_from(typed, runtime=intake.runtime) or Deployment(
+        argv=intake.command, runtime=intake.runtime
+    )
     return [_case(found, intake, environment, None)]
+
+
+def _compose_variables(file: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """What compose puts into its file: the ``.env`` beside it, and the shell's variables, which win."""
+    beside = Path(file).parent / ".env" if file and file != "-" else Path(".env")
+    lines: list[str] = []
+    if beside.is_file():
+        with contextlib.suppress(OSError), beside.open(encoding="utf-8", errors="replace") as opened:
+            lines = opened.read(MOST_CONFIG).splitlines()
+    pairs = (line.strip().removeprefix("export ").partition("=") for line in lines if not line.lstrip().startswith("#"))
+    return {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals} | dict(environment)
 
 
 def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], file: str | None) -> Case:
@@ -88,32 +109,45 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
     observed = _observe(found, intake, environ, file)
     version, version_source = _version(found, intake, runtime, observed)
     config_files = _config_files(found.argv, file)
-    reference = intake.model or runtime.model_reference(found.argv, config_files)
+    reference = intake.model or runtime.model_reference(found.argv, config_files, environ)
     draft = intake.draft or runtime.draft_reference(found.argv)
+    if reference and (variable := UNSET.search(reference)):
+        raise InputError(_unset(f"the model is {reference!r}", variable[0], file) + ", or name the model with --model")
+    launch = LaunchRequest(
+        runtime=name,  # type: ignore[arg-type]  # runtimes.runtime knows it
+        argv=without_secrets(found.argv),
+        environment=shown(environ),
+        version=version,
+        version_source=version_source,
+        entrypoint="llm" if intake.entrypoint == "llm" else "serve",
+        model=reference,
+        config_files=config_files,
+        kv_memory=intake.kv_memory,
+        places=found.places,
+        wrapper=without_secrets(found.wrapper),
+        implied=found.implied,
+        variables={name: value and unless_secret(name, value) for name, value in found.variables.items()},
+        platform="cpu" if name == "vllm" and _cpu_build(observed.get("target")) else "cuda",
+    )
+    for problem in runtime.resolve(launch, None, None).problems:
+        if variable := UNSET.search(f"{problem.flag} {problem.detail}"):
+            raise InputError(_unset(f"{problem.flag} of the launch", variable[0], file))
     return Case(
         observed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         host=found.name or None,
-        launch=LaunchRequest(
-            runtime=name,  # type: ignore[arg-type]  # runtimes.runtime knows it
-            argv=without_secrets(found.argv),
-            environment=shown(environ),
-            version=version,
-            version_source=version_source,
-            entrypoint="llm" if intake.entrypoint == "llm" else "serve",
-            model=reference,
-            config_files=config_files,
-            kv_memory=intake.kv_memory,
-            places=found.places,
-            wrapper=without_secrets(found.wrapper),
-            implied=found.implied,
-            variables={name: value and unless_secret(name, value) for name, value in found.variables.items()},
-            platform="cpu" if name == "vllm" and _cpu_build(observed.get("target")) else "cuda",
-        ),
-        model=_model(reference, intake, environ),
-        draft=_draft(draft, intake, environ),
+        launch=launch,
+        model=_model(reference, found, intake, environ),
+        draft=_draft(draft, found, intake, environ),
         calibration=_calibration(name, intake, file),
         **observed,
     )
+
+
+def _unset(what: str, variable: str, file: str | None) -> str:
+    """What to do about a variable whose value is not known: no verdict may rest on it."""
+    if file is None:
+        return f"{what}: the variable {variable} reached the doctor unexpanded; write its value"
+    return f"{what}: {file} gives {variable} no value (env files and config maps are not read); write its value"
 
 
 def _cpu_build(target: Any) -> bool:
@@ -144,16 +178,20 @@ def _no_runtime(argv: tuple[str, ...]) -> str:
 def without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
     """Words of a command, the values of ``--api-key``, ``HF_TOKEN=`` and their like replaced by ``<set>``."""
     kept: list[str] = []
-    flag = ""
+    flag, further = "", False
     for word in words:
         name, equals, value = word.partition("=")
-        if flag and unless_secret(flag, word) != word:
+        if REFERENCE.fullmatch(value if equals else word):
+            kept.append(word)
+        elif flag and not (further and word.startswith("-")) and unless_secret(flag, word) != word:
             kept.append("<set>")
         elif equals:
             kept.append(f"{name}={unless_secret(name.lstrip('-'), value)}")
         else:
             kept.append(word)
-        flag = name.lstrip("-") if word.startswith("-") and not equals else ""
+        further = flag.replace("_", "-") == "api-key" and not word.startswith("-")  # vLLM takes several keys behind it
+        if not further:
+            flag = name.lstrip("-") if word.startswith("-") and not equals else ""
     return tuple(kept)
 
 
@@ -246,6 +284,10 @@ def _version(
     found: Deployment, intake: Intake, runtime: runtimes.Runtime, observed: Mapping[str, Any]
 ) -> tuple[str | None, str]:
     if intake.runtime_version:
+        if not re.search(r"\d", intake.runtime_version) and intake.runtime_version not in NEWEST_BY_NAME:
+            raise InputError(
+                f"--runtime-version {intake.runtime_version} names no release; write it like {runtime.NEWEST}"
+            )
         return intake.runtime_version, "--runtime-version"
     if found.version:
         return found.version, f"image {found.image}"
@@ -292,17 +334,43 @@ def _config_files(argv: tuple[str, ...], file: str | None) -> dict[str, str]:
     return files
 
 
-def _model(reference: str | None, intake: Intake, environ: Mapping[str, str]) -> ModelSource | Unavailable:
+def _model(
+    reference: str | None, found: Deployment, intake: Intake, environ: Mapping[str, str]
+) -> ModelSource | Unavailable:
     if reference is None:
         return Unavailable(reason="the launch names no model")
     from .models.open import open_model
 
+    if found.image and reference.startswith("/") and reference not in (intake.model, intake.draft):
+        reference = _on_host(reference, found, intake)
     offline = intake.offline or environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     return open_model(reference, revision=intake.revision, offline=offline, environment=environ)
 
 
-def _draft(reference: str | None, intake: Intake, environ: Mapping[str, str]) -> DraftSource | Unavailable:
+def _on_host(reference: str, found: Deployment, intake: Intake) -> str:
+    """Where a path inside the container lies on this host, by the folders mounted into it.
+
+    Raises InputError for one that is not here: what the container finds there is not known.
+    """
+    beside = Path(intake.file).parent if intake.file and intake.file != "-" else Path()
+    for target, source in sorted(found.mounts.items(), key=lambda mount: -len(mount[0])):
+        inside = PurePosixPath(reference)
+        if target and inside.is_relative_to(target) and source.startswith(("/", ".", "~")):
+            here = beside / os.path.expanduser(source) / inside.relative_to(target)  # noqa: PTH111 - no home, no error
+            if here.exists():
+                return str(here)
+    if Path(reference).exists():
+        return reference
+    raise InputError(
+        f"{reference} is a path inside the container, and no folder mounted into it holds it on this host; give the "
+        "model with --model: its copy here, or its name on the hub"
+    )
+
+
+def _draft(
+    reference: str | None, found: Deployment, intake: Intake, environ: Mapping[str, str]
+) -> DraftSource | Unavailable:
     if reference is None:
         return Unavailable(reason="the launch names no draft model", permanent=True)
-    source = _model(reference, intake, environ)
+    source = _model(reference, found, intake, environ)
     return source if isinstance(source, Unavailable) else DraftSource(source=source)

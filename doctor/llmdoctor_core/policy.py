@@ -20,7 +20,8 @@ else:
     import tomli as tomllib
 
 FILES = ("llmdoctor.toml", "pyproject.toml")
-KEYS: dict[str, type | tuple[type, ...]] = {
+KINDS: dict[type, str] = {list: 'list, ["GPU", "MEM801"]', dict: 'table, [ignore] with CODE = "reason"', str: "string"}
+KEYS: dict[str, type] = {
     "select": list,
     "ignore": dict,
     "require": list,
@@ -36,9 +37,12 @@ def policy_from(
     """The policy of flags over the config file over defaults. Raises InputError for what names nothing known."""
     known = tuple(checks)
     config = read_config(flags.get("config_file"), folder)
-    ignored = dict(config.get("ignore", {})) | dict(entry.partition("=")[::2] for entry in flags["ignore"])
-    select = tuple(flags["select"] or config.get("select", ()))
-    require = tuple(flags["require"] or config.get("require", ()))
+    ignored = dict(config.get("ignore", {}))
+    for entry in flags["ignore"]:
+        codes, _, reason = entry.partition("=")
+        ignored |= dict.fromkeys(selectors((codes,), "--ignore"), reason)
+    select = selectors(flags["select"] or config.get("select", ()), "--select")
+    require = selectors(flags["require"] or config.get("require", ()), "--require")
     known_selectors((*select, *ignored, *require), {**conditions, **{check.code: check.name for check in known}})
     profile = flags["profile"] or config.get("profile", "preflight")
     profiles = {"preflight", *(name for check in known for name in check.profiles)}
@@ -53,6 +57,14 @@ def policy_from(
         profile=profile,
         baseline=read_baseline(baseline) if baseline else frozenset(),
     )
+
+
+def selectors(entries: Iterable[str], option: str) -> tuple[str, ...]:
+    """Selectors, several of them joined by commas. Raises InputError for an empty one: it would mean every check."""
+    found = [selector.strip() for entry in entries for selector in str(entry).split(",")]
+    if not all(found):
+        raise InputError(f"{option} names an empty condition; write codes, names or prefixes, or leave it out")
+    return tuple(found)
 
 
 def _outcome(text: str) -> Outcome:
@@ -84,8 +96,9 @@ def _checked(data: dict[str, Any], path: Path) -> dict[str, Any]:
             near = get_close_matches(key, KEYS, n=1)
             raise InputError(f"{path}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         if not isinstance(value, KEYS[key]):
-            raise InputError(f"{path}: {key} must be a {getattr(KEYS[key], '__name__', KEYS[key])}")
+            raise InputError(f"{path}: {key} must be a {KINDS[KEYS[key]]}")
     for selector, reason in data.get("ignore", {}).items():
+        selectors((selector,), f"{path}: ignore")
         if not isinstance(reason, str) or not reason.strip():
             raise InputError(f"{path}: ignore {selector!r} needs a reason")
     return data

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -178,16 +178,36 @@ def _assigned(text: str) -> Iterable[tuple[int, int]]:
             position = match.end("name")
             name = match["name"]
             spaced = names is _ASSIGNED and not match["link"].strip(" \t'\"")
-            found = values.match(text, match.end()) if not spaced and secret_name(name) else None
-            if found is None:
+            if spaced or not secret_name(name):
                 continue
-            value = found[0].strip("'\"")
-            if not value or value.lower() in _NO_VALUE or set(value) <= {"*", "x", "X", "."}:
-                continue
-            if not (name.lower().endswith("token") and _small_number(value)):
-                start = found.start() + (found[0][0] in "'\"")
-                yield start, start + len(value)
-                position = found.end()
+            for found in _values(text, match.end(), values, several=name.replace("_", "-") in _SEVERAL):
+                value = found[0].strip("'\"")
+                if not value or value.lower() in _NO_VALUE or set(value) <= {"*", "x", "X", "."}:
+                    break
+                if not (name.lower().endswith("token") and _small_number(value)):
+                    start = found.start() + (found[0][0] in "'\"")
+                    yield start, start + len(value)
+                    position = found.end()
+
+
+_SEVERAL = ("api-key",)
+"""Arguments of vLLM that take several secrets one after another; it prints them as a list."""
+_LISTED = re.compile(r"[\[(]\s*")
+_COMMA, _SPACE = re.compile(r"\s*,\s*"), re.compile(r"[ \t]+(?=\S)")
+_NEXT_KEY = re.compile(r"(?!-)[^\s'\",;<>]*\d[^\s'\",;<>]*")
+"""A further key behind a flag; words of a sentence hold no digit."""
+
+
+def _values(text: str, position: int, values: re.Pattern[str], *, several: bool) -> Iterator[re.Match[str]]:
+    """The value at a place, or each value of the list that stands there."""
+    listed = _LISTED.match(text, position)
+    found = values.match(text, listed.end() if listed else position)
+    while found is not None:
+        yield found
+        between = (_COMMA if listed else _SPACE).match(text, found.end())
+        if between is None or not (listed or (several and values is _FLAG_VALUE)):
+            return
+        found = (values if listed else _NEXT_KEY).match(text, between.end())
 
 
 def _small_number(value: str) -> bool:

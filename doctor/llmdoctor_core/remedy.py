@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 from . import runtimes
 from .case import Case
 from .check import Check
+from .deploy import ENGINES
 from .derive import Facts
 from .examine import Policy, examine
 from .facts import Container, Forecast, LaunchRequest, Mount, Unavailable
@@ -254,19 +257,41 @@ def _with_option(wrapper: tuple[str, ...], action: SetContainerOption) -> tuple[
             return (*words[: position + 1], action.value, *words[position + 2 :])
         if word.startswith(f"{action.flag}="):
             return (*words[:position], f"{action.flag}={action.value}", *words[position + 1 :])
-    run = words.index("run") + 1 if "run" in words else 1
+    run = words.index("run") + 1
     return (*words[:run], f"{action.flag}={action.value}", *words[run:])
 
 
 def launch_command(request: LaunchRequest) -> str:
     """The launch as a command to paste: assignments, what stood in front, the server and its arguments."""
-    assigned = [f"{name}={value}" for name, value in request.variables.items() if value is not None]
-    if request.wrapper and assigned:
-        run = request.wrapper.index("run") + 1 if "run" in request.wrapper else len(request.wrapper)
-        options = [word for pair in assigned for word in ("-e", pair)]
-        wrapper = (*request.wrapper[:run], *options, *request.wrapper[run:])
-        return shlex.join((*wrapper, *request.argv[request.implied :]))
-    return shlex.join((*assigned, *request.wrapper, *request.argv[request.implied :]))
+    from_file = bool(request.places)
+    assigned = [(name, value) for name, value in request.variables.items() if value is not None]
+    wrapper, server = request.wrapper, request.argv[request.implied :]
+    if container_run(request) and assigned:
+        run = wrapper.index("run") + 1
+        options = [word for name, value in assigned for word in ("-e", f"{name}={value}")]
+        wrapper, assigned = (*wrapper[:run], *options, *wrapper[run:]), []
+    words = [f"{name}={_quoted(value, from_file)}" for name, value in assigned]
+    words += [_quoted(word, from_file) for word in wrapper]
+    launch = " ".join(_quoted(word, from_file) for word in server)
+    return " ".join([*words, shlex.quote(launch) if shell_script(wrapper) else launch])
+
+
+def container_run(request: LaunchRequest) -> bool:
+    """Whether the launch is a ``docker run`` (podman, nerdctl), which takes options of a container."""
+    engines = [position for position, word in enumerate(request.wrapper) if PurePath(word).name in ENGINES]
+    return bool(engines) and "run" in request.wrapper[engines[0] :]
+
+
+def shell_script(wrapper: tuple[str, ...]) -> bool:
+    """Whether the launch is the script of a shell (``bash -c "..."``), one word to it."""
+    return bool(wrapper) and re.fullmatch(r"-[a-z]*c", wrapper[-1]) is not None
+
+
+def _quoted(word: str, from_file: bool) -> str:
+    """A word as a shell takes it. In a file, variables and ~ were not expanded yet: they stay as they are."""
+    if from_file and re.fullmatch(r"~?[\w./:@%+=,${}~-]*", word) and ("$" in word or word.startswith("~")):
+        return f'"{word}"' if "$" in word else word
+    return shlex.quote(word)
 
 
 def plans(findings: Iterable[Finding], case: Case, remedies: Iterable[Remedy], checks: Iterable[Check]) -> list[Plan]:

@@ -29,6 +29,7 @@ from llmdoctor_core.remedy import (
     Safety,
     SetContainerOption,
     SetVariable,
+    container_run,
     remedy,
 )
 
@@ -123,7 +124,7 @@ def _unwritable(finding: Finding, facts: Facts) -> list[CacheDirectory]:
 @remedy("enlarge-shared-memory", "Give the ranks room in /dev/shm", ends=("HOST101",))
 def enlarge_shared_memory(finding: Finding, facts: Facts) -> Alternatives:
     request, container = facts.optional(LaunchRequest), facts.optional(Container)
-    if request and "run" in request.wrapper:
+    if request and container_run(request):
         yield (SetContainerOption(flag="--shm-size", value=table("values")["shared_memory"]["value"]),)
     else:
         yield (ByHand(text=_by_hand("HOST101", container.kind if container else "none")),)
@@ -132,14 +133,14 @@ def enlarge_shared_memory(finding: Finding, facts: Facts) -> Alternatives:
 @remedy("grant-gpus", "Give the container the GPUs", ends=("HOST106",))
 def grant_gpus(finding: Finding, facts: Facts) -> Alternatives:
     request = facts.optional(LaunchRequest)
-    if request and "run" in request.wrapper:
+    if request and container_run(request):
         yield (SetContainerOption(flag="--gpus", value="all"),)
 
 
 @remedy("raise-memlock", "Let the server pin memory", ends=("HOST102",))
 def raise_memlock(finding: Finding, facts: Facts) -> Alternatives:
     request, container = facts.optional(LaunchRequest), facts.optional(Container)
-    if request and "run" in request.wrapper:
+    if request and container_run(request):
         yield (SetContainerOption(flag="--ulimit", value="memlock=-1"),)
     else:
         yield (ByHand(text=_by_hand("HOST102", container.kind if container else "none")),)

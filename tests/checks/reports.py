@@ -471,7 +471,7 @@ REPORTS: dict[str, tuple[Fact, ...]] = {
     "tf-llavamed": typed("llava_mistral", "4.36.0", "4.45.0"),
     "cubin-403": (target(FLASHINFER), gpus(compute_capability=(10, 0)), request(environment={"HF_HUB_OFFLINE": "1"})),
     "tok-wrapper-kt": typed("llama4", "4.51.0", "4.43.2"),
-    "tok-sentencepiece": (source(files=(ModelFile(name="tokenizer.model", bytes=9),)), target()),
+    "tok-sentencepiece": (source(tokenizer=TokenizerFacts(file="tokenizer.model")), target()),
     "gloo-405b": (Network(hostname_resolves=False, interfaces=("eth0",)), launch(tensor_parallel_size=16), request()),
     "gloo-sgl": (
         Network(hostname_resolves=True, interfaces=("bond0",)),

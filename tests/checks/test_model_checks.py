@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from llmdoctor_checks import draft, gguf, model, parallel
-from llmdoctor_core.facts import Draft, Forecast, Full, Latent, Layer, ModelFile, Quantization, Refusal
+from llmdoctor_core.facts import (
+    Argument,
+    Draft,
+    Forecast,
+    Full,
+    Latent,
+    Layer,
+    ModelFile,
+    Quantization,
+    Refusal,
+    Unavailable,
+)
 from llmdoctor_core.finding import Outcome
 
-from .building import cache, forecast, launch, llama, source
+from .building import cache, forecast, gpus, launch, llama, request, source
 from .building import gguf as file
 from .building import model as plain
 
@@ -133,3 +145,59 @@ def test_a_pooling_model_needs_no_chat_template() -> None:
 
     bare = source(tokenizer=TokenizerFacts(chat_template=False))
     assert model.no_chat_template(bare, launch(), plain(pooling=True)) == []
+
+
+NO_WEIGHTS = source(files=(ModelFile(name="/models/a", bytes=0, problem="no weights"),))
+
+
+@pytest.mark.parametrize(
+    ("argv", "settings", "expected"),
+    [
+        (("vllm", "serve", "/models/a"), {}, [Outcome.FAIL]),
+        (("vllm", "serve", "/models/a"), {"load_format": "dummy"}, []),
+        (("vllm", "serve", "/models/a"), {"load_format": "tensorizer"}, [Outcome.SKIP]),
+        (("vllm", "serve", "org/other"), {}, [Outcome.SKIP]),
+    ],
+)
+def test_a_folder_without_weights_is_no_pass(
+    argv: tuple[str, ...], settings: dict[str, str], expected: list[Outcome]
+) -> None:
+    asked = request(argv=argv, model="/models/a")
+    found = model.model_file_missing_or_truncated(NO_WEIGHTS, launch(**settings), asked)
+    assert [one.outcome for one in found] == expected
+
+
+def test_a_tokenizer_of_its_own_stands_in_for_the_missing_one() -> None:
+    bare = source(notes=("there is no tokenizer in /models/a",))
+    assert [f.outcome for f in model.tokenizer_unreadable(bare, None, launch(), None)] == [Outcome.FAIL]
+    assert model.tokenizer_unreadable(bare, None, launch(tokenizer="org/other"), None) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("vllm", "serve"), Outcome.WARN),
+        (("vllm", "serve", "--config=/in/the/container.yaml"), Outcome.SKIP),
+        ((), Outcome.SKIP),
+    ],
+)
+def test_vllms_default_model_is_no_pass(argv: tuple[str, ...], expected: Outcome) -> None:
+    nothing = Unavailable(reason="the launch names no model")
+    assert [f.outcome for f in model.model_not_reachable(nothing, request(argv=argv))] == [expected]
+
+
+def test_llama_server_loads_no_folder() -> None:
+    here = source(where="/models/a", config={"model_type": "qwen3"})
+    typed = request("llamacpp", argv=("llama-server", "-m", "/models/a"), model="/models/a")
+    assert [f.outcome for f in gguf.not_a_gguf_file(here, typed)] == [Outcome.FAIL]
+    assert gguf.not_a_gguf_file(here, request("llamacpp", argv=("llama-server",), model="/models/a")) == []
+
+
+def test_more_ranks_than_gpus_where_an_older_release_takes_to_ray() -> None:
+    by_itself = Argument(name="distributed_executor_backend", value="ray", origin="derived")
+    older = launch(tensor_parallel_size=2)
+    older = replace(older, arguments={**older.arguments, by_itself.name: by_itself})
+    assert [f.outcome for f in parallel.more_ranks_than_gpus(older, gpus())] == [Outcome.WARN]
+    assert [f.outcome for f in parallel.more_ranks_than_gpus(launch(tensor_parallel_size=2), gpus())] == [Outcome.FAIL]
+    asked = launch(tensor_parallel_size=2, distributed_executor_backend="ray")
+    assert parallel.more_ranks_than_gpus(asked, gpus()) == []

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from llmdoctor_core.cli import COMMANDS
+from llmdoctor_core.cli import COMMANDS, app
+from llmdoctor_core.state import state_folder
 
 HEAVY = ("rich", "msgspec", "numpy", "huggingface_hub", "yaml", "packaging", "pynvml", "psutil", "prometheus_client")
 QWEN = ("--offline", "--gpu", "A100-80GB", "--", "vllm", "serve", "Qwen/Qwen3-8B")
@@ -137,6 +140,85 @@ def test_ignored_findings_are_shown_and_do_not_count(tmp_path: Path) -> None:
     assert run("check", "--baseline", str(baseline), *launch).returncode == 0
 
 
+@pytest.mark.parametrize("option", ["--ignore", "--select", "--require"])
+@pytest.mark.parametrize("given", ["", " ", "MEM801,", "=why"])
+def test_an_empty_selector_does_not_mean_every_check(option: str, given: str) -> None:
+    done = run("check", option, given, *QWEN)
+    assert done.returncode == 2
+    assert f"{option} names an empty condition".encode() in done.stderr or b"no condition '=why'" in done.stderr
+
+
+def test_selectors_may_be_joined_by_commas() -> None:
+    too_long = (*QWEN, "--max-model-len", "999999")
+    assert run("check", "--ignore", "CTX601,ctx603=measured, and fine", *too_long).returncode == 0
+    assert run("check", "--select", "GPU,CTX601", *too_long).returncode == 1
+    assert run("check", "--require", "MEM801,GPU011", *QWEN).returncode == 3
+
+
+@pytest.mark.parametrize(("option", "given"), [("--select", "NOPE"), ("--select", ""), ("--number", "99")])
+def test_a_fix_of_nothing_that_there_is_says_so(option: str, given: str) -> None:
+    assert run("fix", option, given, *QWEN).returncode == 2
+
+
+@pytest.mark.parametrize(("version", "code"), [("O.ll", 2), ("nightly", 0), ("v0.11.0", 0), ("", 0)])
+def test_a_version_that_is_none_is_refused(version: str, code: int) -> None:
+    assert run("check", "--runtime-version", version, *QWEN).returncode == code
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user: no HOME, and a uid that /etc/passwd does not know."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "HF_HOME", "USER", "LOGNAME", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+
+@pytest.mark.usefixtures("homeless")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", *QWEN),
+        ("fix", *QWEN),
+        ("snapshot", *QWEN),
+        ("bundle", "--show", *QWEN),
+        ("history",),
+        ("calibration", "list"),
+    ],
+)
+def test_a_user_without_a_home_is_served(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, arguments, standalone_mode=False)
+    assert done.exception is None
+    assert not done.return_value
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_user_without_a_home_has_a_place_for_state() -> None:
+    assert state_folder() == Path("/.local/state/llmdoctor")
+
+
+def test_a_case_or_a_file_and_a_launch_beside_it_are_refused(tmp_path: Path) -> None:
+    case = tmp_path / "case.json"
+    assert run("snapshot", "-o", str(case), *QWEN).returncode == 0
+    for command in ("check", "fix", "bundle"):
+        assert b"does not go with --case" in run(command, "--case", str(case), *QWEN).stderr
+        assert run(command, "--case", str(case), "--gpu", "L4").returncode == 2
+    script = tmp_path / "run.sh"
+    script.write_text("vllm serve Qwen/Qwen3-8B\n")
+    assert b"given twice" in run("check", "-f", str(script), *QWEN).stderr
+
+
+def test_launches_of_one_name_are_each_examined(tmp_path: Path) -> None:
+    unit = tmp_path / "x.service"
+    unit.write_text("[Service]\nExecStart=vllm serve Qwen/Qwen3-32B\nExecStart=vllm serve Qwen/Qwen3-0.6B\n")
+    done = run("check", "--offline", "--gpu", "L4", "--format", "json", "-f", str(unit))
+    assert done.returncode == 1
+    assert len(json.loads(done.stdout)["hosts"]) == 2
+
+
 def test_a_required_check_that_is_skipped_is_exit_3() -> None:
     assert run("check", "--require", "GPU003", *QWEN).returncode == 3
 
@@ -155,8 +237,28 @@ def test_explain_speaks_korean() -> None:
     assert "GPU001 no-gpu-visible" in run("explain", "no-gpu-visible", "--lang", "ko").stdout.decode()
 
 
+@pytest.mark.parametrize("arguments", [("check", "-v", *QWEN), ("explain", "--lang", "ko", "CTX603"), ("list",)])
+def test_a_terminal_of_another_encoding_is_no_crash(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_broken_pipe_is_no_crash() -> None:
     done = subprocess.run(
         f"{sys.executable} -m llmdoctor_core list | head -1", shell=True, capture_output=True, text=True
     )
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(QWEN, 0), ((*QWEN, "--max-model-len", "999999"), 1)])
+@pytest.mark.parametrize("end", ["| true", ">&-", ">&- 2>&- <&-"])
+def test_the_verdict_does_not_depend_on_a_reader(arguments: tuple[str, ...], code: int, end: str) -> None:
+    command = shlex.join((sys.executable, "-m", "llmdoctor_core", "check", *arguments))
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} {end}"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_a_full_disk_behind_standard_output_is_a_sentence() -> None:
+    command = shlex.join((sys.executable, "-m", "llmdoctor_core", "check", *QWEN))
+    done = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "llmdoctor: cannot write standard output: No space left on device\n")

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from llmdoctor_core import deploy
 from llmdoctor_core.errors import InputError
+from llmdoctor_core.examine import examine
+from llmdoctor_core.facts import LaunchRequest, ModelSource
+from llmdoctor_core.finding import Outcome
+from llmdoctor_core.intake import Intake, build_cases, without_secrets
+from llmdoctor_core.plugins import catalogue
+from llmdoctor_core.remedy import launch_command
+from llmdoctor_core.runtimes.vllm import resolve
 
 ARGUMENTS = ("Qwen/Qwen3-8B", "--max-model-len", "32768", "--tensor-parallel-size", "2")
 LAUNCH = ("vllm", "serve", *ARGUMENTS)
@@ -156,7 +165,7 @@ def test_kserve_and_leader_worker_set_and_helm_output() -> None:
         apiVersion: serving.kserve.io/v1beta1
         kind: InferenceService
         metadata: {name: a}
-        spec: {predictor: {containers: [{name: k, image: "vllm/vllm-openai:v0.10.2", args: [--model, m]}]}}
+        spec: {predictor: {containers: [{name: k, image: "vllm/vllm-openai:v0.11.0", args: [--model, m]}]}}
         ---
         apiVersion: leaderworkerset.x-k8s.io/v1
         kind: LeaderWorkerSet
@@ -167,7 +176,7 @@ def test_kserve_and_leader_worker_set_and_helm_output() -> None:
               spec:
                 containers:
                   - name: leader
-                    image: vllm/vllm-openai:v0.10.2
+                    image: vllm/vllm-openai:v0.11.0
                     command: [sh, -c, "ray start --head; vllm serve m -tp 8 -pp 2"]
         """
     found = deploy.read(textwrap.dedent(isvc), "-")
@@ -175,6 +184,189 @@ def test_kserve_and_leader_worker_set_and_helm_output() -> None:
         ("vllm", "serve", "--model", "m"),
         ("vllm", "serve", "m", "-tp", "8", "-pp", "2"),
     ]
+
+
+COMPOUND = """\
+    set -a; source .env; set +a
+    : "${MODEL:=Qwen/Qwen3-8B}"
+    ARGS=(
+      --max-model-len 32768  # the model's own
+    )
+    [ -n "$TP" ] || ARGS+=(--tensor-parallel-size 2)
+    if true; then
+      cd /srv && exec /opt/venv/bin/python /opt/venv/bin/vllm serve "$MODEL" "${ARGS[@]}" "$@" 2>&1 | tee "a b.log" &
+    fi
+    """
+
+
+def test_a_script_is_cut_at_the_shells_operators_and_redirections_are_no_arguments() -> None:
+    found = read(COMPOUND, "run.sh")
+    assert found.argv == ("/opt/venv/bin/python", "/opt/venv/bin/vllm", "serve", *ARGUMENTS)
+    assert found.places["launch"].line == 8
+
+
+def test_a_quoted_argument_may_look_like_an_operator() -> None:
+    found = read("llama-server -m m.gguf -r '<|im_end|>' --grammar 'a && b > c'  > log 2>&1", "run.sh")
+    assert found.argv == ("llama-server", "-m", "m.gguf", "-r", "<|im_end|>", "--grammar", "a && b > c")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_comment_among_continued_lines_ends_the_command(end: str) -> None:
+    lines = (
+        "docker run --gpus all \\",
+        "  vllm/vllm-openai:v0.12.0 \\",
+        "  --model m \\",
+        "  # --port 80 \\",
+        "  --dtype auto",
+        "",
+    )
+    assert read(end.join(lines), "run.sh").argv == ("vllm", "serve", "--model", "m")
+
+
+def test_a_here_document_is_read_as_a_script() -> None:
+    found = read("ssh node <<'END'\nit's\nvllm serve m -tp 2\nEND\necho done\n", "run.sh")
+    assert (found.argv, found.places["-tp"].line) == (("vllm", "serve", "m", "-tp", "2"), 3)
+
+
+INTERPOLATED = """\
+    x-common: &common
+      image: vllm/vllm-openai:${TAG:-v0.12.0}
+      environment: {PRICE: "$$5"}
+    services:
+      base:
+        <<: *common
+        shm_size: 1gb
+        command: --model ${MODEL} --max-model-len ${LENGTH:-4096}
+      more:
+        extends: {service: base}
+        environment: {HF_HOME: /x}
+    """
+
+
+def test_compose_variables_defaults_and_extends() -> None:
+    base, more = deploy.read(textwrap.dedent(INTERPOLATED), "compose.yaml", {"MODEL": "Qwen/Qwen3-8B"})
+    assert base.argv[-4:] == more.argv[-4:] == ("--model", "Qwen/Qwen3-8B", "--max-model-len", "4096")
+    assert (more.version, more.shm_bytes) == ("0.12.0", 1 << 30)
+    assert more.environment == {"HF_HOME": "/x", "PRICE": "$5"}
+
+
+def test_a_compose_service_that_extends_another_file_is_not_passed_over() -> None:
+    text = "services:\n  a: {extends: {file: base.yaml, service: llm}}\n"
+    with pytest.raises(InputError, match="docker compose config"):
+        deploy.read(text, "compose.yaml")
+
+
+def test_kubernetes_variables_in_arguments_and_in_a_shells_script() -> None:
+    pod = """\
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: p}
+        spec:
+          containers:
+            - name: a
+              image: vllm/vllm-openai:v0.12.0
+              args: ["--model=$(MODEL)"]
+              env: &env [{name: MODEL, value: Qwen/Qwen3-8B}]
+            - name: b
+              image: vllm/vllm-openai:v0.12.0
+              env: *env
+              command: [sh, -c]
+              args:
+                - |
+                  export HF_HOME=/x
+                  vllm serve $MODEL \\
+                    --max-model-len 4096
+            - name: worker
+              image: vllm/vllm-openai:v0.12.0
+              command: [sh, -c, "ray start --address=$(LEADER) --block"]
+        """
+    one, two = deploy.read(textwrap.dedent(pod), "pod.yaml")
+    assert one.argv == ("vllm", "serve", "--model=Qwen/Qwen3-8B")
+    assert two.argv == ("vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "4096")
+    assert two.environment["HF_HOME"] == "/x"
+    assert two.places["--max-model-len"].line == 18
+
+
+def test_a_units_variables_and_a_quadlets_container() -> None:
+    unit = "[Service]\nEnvironment=M=a/b 'MORE=-tp 2'\nExecStart=-/usr/bin/vllm serve ${M} $MORE $OTHER\n"
+    assert read(unit, "x.service").argv == ("/usr/bin/vllm", "serve", "a/b", "-tp", "2", "$OTHER")
+    quadlet = "[Container]\nImage=vllm/vllm-openai:v0.12.0\nAddDevice=nvidia.com/gpu=all\nShmSize=2g\nExec=--model m\n"
+    found = read(quadlet, "x.container")
+    assert found.argv == ("vllm", "serve", "--model", "m")
+    assert (found.gpu_access, found.shm_bytes) == (True, 2 << 30)
+
+
+@pytest.mark.parametrize(("tag", "command"), [("v0.8.5", "api_server"), ("v0.11.0", "serve"), ("latest", "serve")])
+def test_the_image_of_a_release_runs_what_it_ran(tag: str, command: str) -> None:
+    words = ("docker", "run", "--gpus", "all", f"vllm/vllm-openai:{tag}", "--model", "Qwen/Qwen3-0.6B")
+    found = typed(" ".join(words))
+    assert found.argv[found.implied - 1].endswith(command)
+    (case,) = build_cases(Intake(command=words, gpu="A100-80GB", offline=True))
+    assert isinstance(case.launch, LaunchRequest)
+    assert resolve(case.launch, None, None).problems == ()
+    assert launch_command(case.launch) == " ".join(words)
+
+
+def test_an_image_of_ones_own_runs_what_the_person_says() -> None:
+    words = ("docker", "run", "--gpus", "all", "my/vllm", "--model", "Qwen/Qwen3-0.6B")
+    (case,) = build_cases(Intake(command=words, runtime="vllm", gpu="A100-80GB", offline=True))
+    assert isinstance(case.launch, LaunchRequest)
+    assert (case.launch.argv, case.launch.implied) == (("vllm", "serve", *words[-2:]), 2)
+    assert typed("docker run nvcr.io/nvidia/vllm vllm serve m").version is None
+
+
+@pytest.mark.parametrize(("options", "code"), [("", 1), ("--gpus all", 0), ("--runtime nvidia", 0)])
+def test_a_container_without_gpus_is_no_pass_where_the_gpu_is_assumed(options: str, code: int) -> None:
+    words = tuple(f"docker run {options} vllm/vllm-openai:v0.12.0 --model Qwen/Qwen3-0.6B".split())
+    (case,) = build_cases(Intake(command=words, gpu="A100-80GB", offline=True))
+    examination = examine(case, catalogue().checks)
+    assert examination.exit_code == code
+    assert ("HOST106" in {f.code for f in examination.findings if f.outcome is Outcome.FAIL}) == bool(code)
+
+
+def container(model: str, *options: str) -> ModelSource:
+    words = ("docker", "run", *options, "ghcr.io/ggml-org/llama.cpp:server-cuda", "-m", model)
+    (case,) = build_cases(Intake(command=words, gpu="L4", offline=True))
+    assert isinstance(case.model, ModelSource)
+    return case.model
+
+
+def test_a_path_in_the_container_is_looked_for_where_it_is_mounted(tmp_path: Path) -> None:
+    (tmp_path / "q.gguf").write_bytes(b"<html>")
+    read_here = container("/models/q.gguf", "-v", f"{tmp_path}:/models:ro")
+    assert read_here.where == str(tmp_path / "q.gguf")
+    with pytest.raises(InputError, match="path inside the container"):
+        container("/models/other.gguf", "-v", f"{tmp_path}:/models", "-v", "volume:/data")
+    compose = """\
+        services:
+          llama:
+            image: ghcr.io/ggml-org/llama.cpp:server-cuda
+            environment: [LLAMA_ARG_MODEL=/models/q.gguf, LLAMA_ARG_CTX_SIZE=4096]
+            volumes: ["./:/models"]
+        """
+    intake = Intake(file=str(tmp_path / "compose.yaml"), gpu="L4", offline=True)
+    (case,) = build_cases(intake, textwrap.dedent(compose))
+    assert isinstance(case.model, ModelSource)
+    assert Path(case.model.where) == tmp_path / "q.gguf"
+
+
+@pytest.mark.parametrize("file", ["x.service", None])
+def test_no_verdict_rests_on_a_variable_without_value(file: str | None) -> None:
+    words = ("vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "${LENGTH}")
+    intake = Intake(command=() if file else words, file=file, gpu="L4", offline=True)
+    text = f"[Service]\nExecStart={' '.join(words)}\n" if file else None
+    with pytest.raises(InputError, match=r"--max-model-len of the launch.*\$\{LENGTH\}"):
+        build_cases(intake, text)
+    with pytest.raises(InputError, match=r"the model is '\$MODEL'"):
+        build_cases(replace(intake, command=("vllm", "serve", "$MODEL"), file=None))
+
+
+def test_the_file_beside_a_compose_file_gives_its_variables(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("# comment\nMODEL='Qwen/Qwen3-8B'\nLENGTH=2048\n")
+    intake = Intake(file=str(tmp_path / "compose.yaml"), gpu="L4", offline=True)
+    (_, more) = build_cases(intake, textwrap.dedent(INTERPOLATED), {"LENGTH": "1024"})
+    assert more.launch is not None
+    assert more.launch.argv[-4:] == ("--model", "Qwen/Qwen3-8B", "--max-model-len", "1024")
 
 
 @pytest.mark.parametrize(
@@ -219,3 +411,8 @@ def test_no_text_breaks_the_readers(text: str) -> None:
     for name in ("a.yaml", "a.service", "a.sh"):
         with contextlib.suppress(InputError):
             deploy.read(text, name)
+
+
+def test_each_of_several_keys_of_a_launch_is_left_out() -> None:
+    typed = ("vllm", "serve", "m", "--api-key", "k1", "k2", "--port", "80", "--api_key=k3")
+    assert without_secrets(typed) == (*typed[:4], "<set>", "<set>", "--port", "80", "--api_key=<set>")

@@ -81,6 +81,30 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     assert [file.name for file in source.files if file.problem == "missing"] == ["model-00002-of-00002.safetensors"]
 
 
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({}, "no weights"),
+        ({"training_args.bin": b"PK"}, "no weights"),
+        ({"adapter_model.safetensors": b"x"}, "no weights but a LoRA adapter, adapter_model.safetensors"),
+        ({"model.bin": b"PK"}, None),
+    ],
+)
+def test_a_folder_without_weights_or_tokenizer_says_so(
+    tmp_path: Path, files: dict[str, bytes], problem: str | None
+) -> None:
+    source = open_model(str(folder(tmp_path / "m", {"config.json": json.dumps(TINY).encode(), **files})))
+    assert [file.problem for file in source.files] == [problem]
+    assert any(note.startswith("there is no tokenizer in") for note in source.notes)
+
+
+def test_an_unfinished_download_is_named(tmp_path: Path) -> None:
+    where = folder(tmp_path / "m", {"config.json": json.dumps(TINY).encode(), "tokenizer.json": b"{}"})
+    folder(where / ".cache" / "huggingface" / "download", {"model.safetensors.abc.incomplete": b"x"})
+    (file,) = open_model(str(where)).files
+    assert file.problem == "no weights, and an unfinished download in .cache/huggingface/download"
+
+
 def test_a_truncated_shard_is_named(tmp_path: Path) -> None:
     files = repository()
     files["model-00001-of-00002.safetensors"] = files["model-00001-of-00002.safetensors"][:-100]

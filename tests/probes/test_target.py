@@ -100,6 +100,46 @@ def test_pythonpath_wins_as_it_does_for_the_server(environment_of, tmp_path):
     assert see(str(root / "bin/python"), PYTHONPATH=str(tmp_path / "early")).has("torch").version == "9"
 
 
+def installed(folder, name, version):
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+
+
+def test_the_environments_own_packages_win_over_the_users_and_the_bases(environment_of, tmp_path):
+    root = environment_of(sys.executable, [("vllm", "3")], {"editable.pth": f"{tmp_path}/src\n"})
+    with (root / "pyvenv.cfg").open("a") as file:
+        file.write("include-system-site-packages = true\n")
+    version = ".".join(map(str, sys.version_info[:2]))
+    users = tmp_path / "home" / ".local" / "lib" / f"python{version}" / "site-packages"
+    for folder, name in ((users, "vllm"), (users, "torch"), (tmp_path / "src", "torch")):
+        installed(folder, name, "3" if folder != users else "2")
+    seen = see(str(root), HOME=str(tmp_path / "home"))
+    assert (seen.has("vllm").version, seen.has("torch").version) == ("3", "3")
+
+
+def test_an_egg_of_setup_py_install_is_read(environment_of):
+    root = environment_of(
+        sys.executable,
+        [],
+        {
+            "easy-install.pth": "./flash_attn.egg\n",
+            "flash_attn.egg/EGG-INFO/PKG-INFO": "Name: flash-attn\nVersion: 2\n",
+        },
+    )
+    assert see(str(root)).has("flash-attn").version == "2"
+
+
+def test_a_name_that_path_does_not_know_is_a_file_of_this_folder(environment_of, monkeypatch):
+    root = environment_of(sys.executable, [("vllm", "3")])
+    monkeypatch.chdir(root / "bin")
+    (root / "bin" / "wrapper").write_text(f'#!/bin/sh\necho activated\nexec {root}/bin/python "$@"\n')
+    (root / "bin" / "wrapper").chmod(0o755)
+    assert see("wrapper", PATH=os.environ["PATH"]).has("vllm")
+    (root / "bin" / "python").rename(root / "bin" / "python3")
+    assert see(str(root)).prefix == str(root)
+
+
 def test_half_removed_installation_is_told(environment_of):
     root = environment_of(sys.executable)
     packages = next(root.glob("lib/*/site-packages"))
@@ -160,6 +200,7 @@ def test_native_libraries_and_what_they_miss(environment_of, tmp_path):
         (lambda path: path.write_text("#!/bin/sh\n"), "may not be executed"),
         (lambda path: (path.write_text("#!/bin/sh\nexit 3\n"), path.chmod(0o755)), "exit status 3"),
         (lambda path: (path.write_text("#!/bin/sh\necho hello\n"), path.chmod(0o755)), "exit status 0: hello"),
+        (lambda path: (path.write_text("#!/bin/sh\necho [1]\n"), path.chmod(0o755)), "exit status 0: [1]"),
         (lambda path: (path.write_bytes(b"\x7fELF junk"), path.chmod(0o755)), "Exec format error"),
         (
             lambda path: (

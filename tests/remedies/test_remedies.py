@@ -7,6 +7,7 @@ import json
 import pytest
 
 from llmdoctor_core.case import Case
+from llmdoctor_core.deploy import deployment_from, split
 from llmdoctor_core.derive import Facts
 from llmdoctor_core.examine import examine
 from llmdoctor_core.facts import (
@@ -25,6 +26,7 @@ from llmdoctor_core.facts import (
 )
 from llmdoctor_core.facts.host import AnnotationUse
 from llmdoctor_core.finding import fail
+from llmdoctor_core.intake import Intake, build_cases
 from llmdoctor_core.plugins import catalogue, remedies
 from llmdoctor_core.remedy import (
     AnyAction,
@@ -145,3 +147,42 @@ def test_a_connector_gets_the_name_of_its_successor() -> None:
     config = json.dumps({"kv_connector": "NixlConnectr", "kv_role": "kv_both"})
     (launch, *_) = offered(("vllm", "serve", "m", "--kv-transfer-config", config), "KVT401", "0.29.0")
     assert '"kv_connector": "NixlConnector"' in launch
+
+
+@pytest.mark.parametrize(
+    ("typed", "pasted"),
+    [
+        ("FOO='a b' vllm serve m", "FOO='a b' vllm serve m"),
+        ("env FOO=1 uv run --with vllm vllm serve m", "FOO=1 uv run --with vllm vllm serve m"),
+        ("bash -lc 'vllm serve m -tp 2'", "bash -lc 'vllm serve m -tp 2'"),
+        ("docker run -it img sh -c 'vllm serve m'", "docker run -it img sh -c 'vllm serve m'"),
+        (
+            "torchrun --nproc-per-node 2 -m vllm.entrypoints.openai.api_server --model m",
+            "torchrun --nproc-per-node 2 -m vllm.entrypoints.openai.api_server --model m",
+        ),
+        (
+            "docker run -e 'A=$x' vllm/vllm-openai:v0.12.0 --model m",
+            "docker run -e 'A=$x' vllm/vllm-openai:v0.12.0 --model m",
+        ),
+    ],
+)
+def test_a_launch_is_printed_as_it_can_be_pasted(typed: str, pasted: str) -> None:
+    found = deployment_from(split(typed))
+    assert found is not None
+    request = LaunchRequest(
+        runtime="vllm", argv=found.argv, wrapper=found.wrapper, implied=found.implied, variables=found.variables
+    )
+    assert launch_command(request) == pasted
+
+
+def test_variables_of_a_file_stay_variables() -> None:
+    text = "docker run -v ~/.cache:/c -e HF_TOKEN=$HF_TOKEN vllm/vllm-openai:v0.12.0 Qwen/Qwen3-8B --api-key $KEY\n"
+    (case,) = build_cases(Intake(file="run.sh", gpu="A100-80GB", offline=True), text)
+    assert isinstance(case.launch, LaunchRequest)
+    assert launch_command(case.launch) == text.strip().replace("HF_TOKEN=$HF_TOKEN", '"HF_TOKEN=$HF_TOKEN"').replace(
+        "$KEY", '"$KEY"'
+    )
+    typed = Intake(command=("vllm", "serve", "Qwen/Qwen3-8B", "--api-key", "s3cret"), gpu="A100-80GB", offline=True)
+    (case,) = build_cases(typed)
+    assert isinstance(case.launch, LaunchRequest)
+    assert "s3cret" not in launch_command(case.launch)

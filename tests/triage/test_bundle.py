@@ -100,3 +100,8 @@ def test_the_beginning_the_evidence_and_the_end_of_a_log_are_taken() -> None:
 
 def test_a_short_log_is_taken_whole() -> None:
     assert extract(["a\n", "b"]) == "a\nb\n"
+
+
+def test_logs_of_one_name_are_all_kept() -> None:
+    bundle = pack(logs={"node0/server.log": "first", "node1/server.log": "second"})
+    assert [data for name, data in bundle.files.items() if name.startswith("logs/")] == [b"first", b"second"]

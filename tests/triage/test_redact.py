@@ -100,6 +100,21 @@ def planted_line(draw: st.DrawFn) -> tuple[str, str]:
     return f"Jul 15 10:00:00 {host} ollama[12]: started", host
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "non-default args: {'model_tag': 'm', 'api_key': ['K1', \"K2\"], 'port': 8000}",
+        "args: Namespace(api_key=['K1', 'K2'], port=8000)",
+        "vllm serve m --api-key K1 K2 --port 8000",
+        '{"api_keys": ["K1", "K2"], "port": 8000}',
+    ],
+)
+def test_each_of_several_keys_is_taken_out(line: str) -> None:
+    told = Redactor().text(line.replace("K1", "zq1abcdefgh").replace("K2", "zq2ijklmnop"))
+    assert "zq" not in told
+    assert "8000" in told
+
+
 @given(st.lists(planted_line(), min_size=1, max_size=12))
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_planted_secret_survives_in_a_log(lines: list[tuple[str, str]]) -> None:

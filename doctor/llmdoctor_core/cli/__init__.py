@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 import click
@@ -75,6 +77,7 @@ def app(debug: bool) -> None:
 
 def main() -> None:
     """Run the command line and exit with a code of the contract; an unhandled exception never comes out as 1."""
+    _open_streams()
     try:
         code = app.main(prog_name="llmdoctor", standalone_mode=False)
     except click.ClickException as error:
@@ -83,12 +86,21 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("llmdoctor: interrupted", err=True)
         code = 130
-    except BrokenPipeError:
-        sys.stderr.close()
+    except SystemExit:  # click's answer to a reader that left (| head): no finding, and no fault
         code = 0
     except Exception as error:  # the door out: what happens here is our bug or a user's input
         code = _failed(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_streams() -> None:
+    """Streams that can be used: closed ones (``>&-``) lead nowhere, a foreign encoding shows ? for what it lacks."""
+    nowhere = os.open(os.devnull, os.O_RDWR) if None in (sys.stdin, sys.stdout, sys.stderr) else -1
+    sys.stdin = sys.stdin or os.fdopen(nowhere, encoding="utf-8", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(nowhere, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(nowhere, "w", encoding="utf-8", closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _failed(error: Exception) -> int:

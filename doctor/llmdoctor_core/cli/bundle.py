@@ -51,7 +51,6 @@ def command(**given: Any) -> int:
 
 
 def _packed(given: dict[str, Any]) -> Bundle:
-    import getpass
     import socket
 
     from llmdoctor_core import __version__
@@ -72,6 +71,7 @@ def _packed(given: dict[str, Any]) -> Bundle:
             logs[log] = extract(_lines(read), evidence)
     case = None
     if given["case_file"]:
+        options.only_the_case(given)
         case = options.read_case(given["case_file"])
     elif given["command"] or given["runtime"] or given["file"]:
         case = options.case_from(given)
@@ -79,8 +79,18 @@ def _packed(given: dict[str, Any]) -> Bundle:
     report = document([examine(case, loaded.checks)], View(packages=loaded.packages)) if case else None
     versions = {"llm-serving-doctor": __version__, "python": sys.version}
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    redactor = Redactor(users=[getpass.getuser()], hosts=[socket.gethostname()])
+    redactor = Redactor(users=_users(), hosts=[socket.gethostname()])
     return pack(case=case, report=report, logs=logs, versions=versions, created_at=created, redactor=redactor)
+
+
+def _users() -> list[str]:
+    """This user's name, where it has one: a container may run under a uid that /etc/passwd does not know."""
+    import getpass
+
+    try:
+        return [getpass.getuser()]
+    except (KeyError, OSError):
+        return []
 
 
 def _lines(read: Callable[[int], bytes]) -> Iterator[str]:

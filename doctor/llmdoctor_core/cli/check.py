@@ -146,8 +146,8 @@ def _running(given: dict[str, Any]) -> Seen:
 def _cases(given: dict[str, Any]) -> dict[str, Case]:
     """The cases by the name of their host or file."""
     if not given["case_files"]:
-        found = options.cases_from(given)
-        return {case.host or f"launch {number}": case for number, case in enumerate(found, 1)}
+        return _named(options.cases_from(given))
+    options.only_the_case(given)
     from llmdoctor_core.errors import InputError
 
     cases: dict[str, Case] = {}
@@ -157,6 +157,15 @@ def _cases(given: dict[str, Any]) -> dict[str, Case]:
             raise InputError(f"--case {pattern}: no such file")
         cases |= {file: options.read_case(file) for file in files}
     return cases
+
+
+def _named(cases: list[Case]) -> dict[str, Case]:
+    """The cases by the name of their service or unit; launches of one name are told apart by their number."""
+    named: dict[str, Case] = {}
+    for number, case in enumerate(cases, 1):
+        name = case.host or f"launch {number}"
+        named[f"{name}, launch {number}" if name in named else name] = case
+    return named
 
 
 def _with_remedies(examination: Examination) -> Examination:

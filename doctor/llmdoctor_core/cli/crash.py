@@ -12,7 +12,7 @@ from llmdoctor_core import __version__
 
 def write_crash(error: BaseException) -> Path | str:
     """Write versions and traceback into the state directory; returns the file, or why it could not be written."""
-    from platformdirs import user_state_path
+    from llmdoctor_core.state import state_folder
 
     text = "\n".join(
         (
@@ -24,8 +24,9 @@ def write_crash(error: BaseException) -> Path | str:
         )
     )
     try:
-        folder = user_state_path("llmdoctor", ensure_exists=True)
-        file = Path(folder) / f"crash-{time.strftime('%Y%m%dT%H%M%S')}.md"
+        folder = state_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"crash-{time.strftime('%Y%m%dT%H%M%S')}.md"
         file.write_text(text, encoding="utf-8")
     except OSError as problem:
         return f"nowhere (the state directory is not writable: {problem}); run again with --debug"

@@ -37,6 +37,8 @@ def command(**given: Any) -> int:
         return _print_launch(_case(given))
     plans = _plans(given)
     if given["number"]:
+        if beyond := [number for number in given["number"] if not 1 <= number <= len(plans)]:
+            raise click.UsageError(f"--number {beyond[0]}: there are {len(plans)} plans")
         plans = [plan for number, plan in enumerate(plans, 1) if number in given["number"]]
     if given["out"]:
         from llmdoctor_core.apply import encode_plans
@@ -50,6 +52,7 @@ def command(**given: Any) -> int:
 
 def _case(given: dict[str, Any]) -> Case:
     if given["case_file"]:
+        options.only_the_case(given)
         return options.read_case(given["case_file"])
     return options.case_from(given)
 
@@ -59,13 +62,16 @@ def _plans(given: dict[str, Any]) -> list[Plan]:
 
     if given["plan_file"]:
         return decode_plans(options.read_file(given["plan_file"], 16 << 20), given["plan_file"])
-    from llmdoctor_core.examine import Policy, examine
+    from llmdoctor_core.examine import Policy, examine, known_selectors
     from llmdoctor_core.plugins import catalogue, remedies
+    from llmdoctor_core.policy import selectors
     from llmdoctor_core.remedy import plans
 
-    case = _case(given)
     checks = catalogue().checks
-    findings = examine(case, checks, Policy(select=given["select"])).findings
+    select = selectors(given["select"], "--select")
+    known_selectors(select, {check.code: check.name for check in checks})
+    case = _case(given)
+    findings = examine(case, checks, Policy(select=select)).findings
     return [prepared(plan) for plan in plans(findings, case, remedies(), checks)]
 
 

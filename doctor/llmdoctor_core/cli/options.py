@@ -75,6 +75,8 @@ def cases_from(given: dict[str, Any], *, gpus_only: bool = False) -> list[Case]:
     from llmdoctor_core.intake import build_cases
 
     file = given.get("file")
+    if file and given["command"]:
+        raise click.UsageError("the launch is given twice: by -f and after --; leave one out")
     text = read_file(file, MAX_BYTES).decode("utf-8", errors="replace") if file else None
     return build_cases(intake_from(given, gpus_only=gpus_only), text)
 
@@ -87,6 +89,17 @@ def case_from(given: dict[str, Any], *, gpus_only: bool = False) -> Case:
     if len(cases) > 1:
         raise InputError(f"{given['file']} holds {len(cases)} launches, and one is wanted: give its command after --")
     return cases[0]
+
+
+def only_the_case(given: dict[str, Any]) -> None:
+    """Raises UsageError for what describes a launch beside ``--case``: the case holds one, and it would go unread."""
+    names = {"file": "-f", "facts_file": "--facts", "runtime_version": "--runtime-version", "kv_memory": "--kv-memory"}
+    for name in ("file", "facts_file", "runtime", "model", "draft", "revision", "python", "gpu", "runtime_version"):
+        if given.get(name):
+            raise click.UsageError(f"{names.get(name, '--' + name)} does not go with --case, which holds the launch")
+    if given["command"] or given["kv_memory"]:
+        what = "a command after --" if given["command"] else "--kv-memory"
+        raise click.UsageError(f"{what} does not go with --case, which holds the launch")
 
 
 def language(given: str | None) -> str:
@@ -139,7 +152,12 @@ def write(path: str, text: str) -> None:
     from llmdoctor_core.errors import InputError
 
     if path == "-":
-        click.echo(text, nl=not text.endswith("\n"))
+        try:
+            click.echo(text, nl=not text.endswith("\n"))
+        except BrokenPipeError:  # the reader left (| head): what was found out still counts
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            raise InputError(f"cannot write standard output: {error.strerror or error}") from None
         return
     try:
         Path(path).write_text(text, encoding="utf-8")

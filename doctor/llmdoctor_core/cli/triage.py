@@ -29,7 +29,7 @@ def command(**given: Any) -> int:
     llmdoctor triage bundle.zip
 
     LOG is a file, several files read as one story, - for standard input, gzip, or a bundle. Exits 1 when a cause was
-    found, 0 when the log shows none, 3 when it ends in an exception that no signature knows.
+    found, 0 when the log shows none, 3 when it ends in an exception that no signature knows or is no server's log.
     """
     from llmdoctor_core.plugins import catalogue
     from llmdoctor_core.report import View
@@ -76,4 +76,4 @@ def _exit_code(diagnosis: Diagnosis) -> int:
         return int(Exit.UNKNOWN)
     if any(condition.rank != "warning" for condition in diagnosis.conditions):
         return int(Exit.FINDINGS)
-    return int(Exit.UNKNOWN if diagnosis.unexplained else Exit.OK)
+    return int(Exit.UNKNOWN if diagnosis.unexplained or diagnosis.silent else Exit.OK)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
 from llmdoctor_core.facts import Place
 
 from .deployment import Deployment, Word
-from .words import deployment_from, docker_size, split
+from .shell import split
+from .words import deployment_from, docker_size
 
 
 def read(text: str, name: str) -> list[Deployment]:
@@ -30,13 +33,36 @@ def read(text: str, name: str) -> list[Deployment]:
         base = replace(base, memory_limit=docker_size(given["MemoryMax"][0], f"{name} MemoryMax"))
         places["memory"] = Place(kind="file", name=name, line=given["MemoryMax"][1])
     if "Image" in given:
-        base = replace(base, engine="podman", image=given["Image"][0])
+        base = replace(base, engine="podman", image=given["Image"][0], gpu_access=False)
+        if "ShmSize" in given:
+            base = replace(base, shm_bytes=docker_size(given["ShmSize"][0], f"{name} ShmSize"))
+            places["/dev/shm"] = Place(kind="file", name=name, line=given["ShmSize"][1])
+        devices = [(value, line) for key, value, line in settings if key == "AddDevice" and "nvidia" in value]
+        if devices or "--gpus" in given.get("PodmanArgs", ("", 0))[0]:
+            base = replace(base, gpu_access=True)
     found = []
     for key, value, line in settings:
         if key in ("ExecStart", "Exec"):
-            launch = deployment_from([Word(w.text.lstrip("@-:+!"), w.line) if i == 0 else w
-                                      for i, w in enumerate(split(value, line))], name, base)  # fmt: skip
+            words = _expanded(split(value, line), environment)
+            if key == "ExecStart":
+                words[:1] = [Word(word.text.lstrip("@-:+!"), word.line) for word in words[:1]]
+            launch = deployment_from(words, name, base)
             found += [launch] if launch else []
+    return found
+
+
+def _expanded(words: list[Word], environment: dict[str, str]) -> list[Word]:
+    """Words with the unit's variables: ``${NAME}`` inside a word, ``$NAME`` as a word of its own is split at spaces.
+
+    What comes from an EnvironmentFile is not known here and stays as written.
+    """
+    found: list[Word] = []
+    for text, line in words:
+        alone = re.fullmatch(r"\$(\w+)", text)
+        if alone and alone[1] in environment:
+            found += split(environment[alone[1]], line)
+        else:
+            found.append(Word(re.sub(r"\$\{(\w+)\}", lambda m: environment.get(m[1], m[0]), text), line))
     return found
 
 

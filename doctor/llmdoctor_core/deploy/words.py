@@ -10,15 +10,17 @@ from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
+from packaging.version import Version
 
-from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import Place
 from llmdoctor_core.units import MOST_DIGITS, parse_size, whole
 
+from . import shell
 from .deployment import Deployment, Word
+from .shell import split
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -40,11 +42,20 @@ WRAPPERS = {
     "taskset",
     "srun",
     "torchrun",
+    "timeout",
+    "uvx",
+    "doas",
+    "tini",
+    "dumb-init",
+    "gosu",
+    "nsys",
 }
 """Commands that run the command after them; their own options stand in between."""
 RUNNERS = {"uv", "poetry", "pdm", "conda", "mamba", "pixi"}
 """Commands whose ``run`` does."""
 SHELLS = {"sh", "bash", "zsh", "dash"}
+NO_VERSION = "(?!)"
+"""A pattern for the tags of an image that name no version of the runtime."""
 DOCKER_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -58,53 +69,45 @@ def default_shared_memory() -> int:
     return int(_data()["shared_memory"]["default"])
 
 
-def split(text: str, line: int = 0) -> list[Word]:
-    """Words of a shell command, continuation lines joined, each with its line. Raises InputError for open quotes."""
-    words: list[Word] = []
-    lexer = shlex.shlex(text.replace("\\\n", " \n"), posix=True, punctuation_chars=False)
-    lexer.whitespace_split = True
-    lexer.commenters = "#"
-    try:
-        while (token := lexer.get_token()) is not None:
-            words.append(Word(token, line + lexer.lineno - 1 - token.count("\n") if line else 0))
-    except ValueError as error:
-        raise InputError(f"line {line}: the command has {str(error).lower()}") from None
-    return words
-
-
 def deployment_from(
-    words: Iterable[Word], file: str | None = None, base: Deployment | None = None
+    words: Iterable[Word], file: str | None = None, base: Deployment | None = None, runtime: str | None = None
 ) -> Deployment | None:
     """The launch in a command, or None where it is none of a known runtime.
 
+    ``runtime`` is what an image runs that no table knows, as the person says.
     ``base`` holds what surrounds the command already (a compose service's image and environment).
     """
-    typed = list(words)
-    rest = list(typed)
+    rest = list(words)
     found = base or Deployment(argv=())
+    front: list[str] = []
+    invented = 0
     while rest:
         name = PurePosixPath(rest[0].text).name
+        before = rest
         if _assignment(rest[0].text):
             variable, _, value = rest[0].text.partition("=")
             found = _with_variable(found, variable, value, rest[0], file)
             found = replace(found, variables={**found.variables, variable: value})
-            rest.pop(0)
+            rest = rest[1:]
         elif name in ENGINES:
             found, rest = _container(rest, found, file)
-        elif name in SHELLS and (inner := _inline(rest)) is not None:
-            rest = inner
+        elif name in SHELLS and (inner := _inline(rest, found, file)) is not None:
+            front += [word.text for word in rest[: inner.position]]
+            found, rest = inner.found, inner.words
+            continue
         elif name in WRAPPERS or (name in RUNNERS and [word.text for word in rest[1:2]] == ["run"]):
-            rest = _unwrapped(rest)
+            rest, invented = _unwrapped(rest)
         else:
             break
-    front = [word.text for word in typed[: len(typed) - len(rest)]]
+        front += [word.text for word in before[: len(before) - len(rest) + invented]]
     wrapper = itertools.dropwhile(lambda word: _assignment(word) or word == "env", front)
-    return _launch(rest, replace(found, wrapper=tuple(wrapper)), file)
+    launch = _launch(rest, replace(found, wrapper=tuple(wrapper)), file, runtime)
+    return replace(launch, implied=invented) if launch and invented else launch
 
 
 def _assignment(word: str) -> bool:
-    name, equals, _ = word.partition("=")
-    return bool(equals) and name.isidentifier()
+    name, equals, value = word.partition("=")
+    return bool(equals) and name.isidentifier() and not value.startswith("=")  # vllm==0.11.0 is a requirement
 
 
 def _with_variable(found: Deployment, name: str, value: str, word: Word, file: str | None) -> Deployment:
@@ -119,33 +122,48 @@ def _place(key: str, line: int, file: str | None) -> dict[str, Place]:
     return {key: Place(kind="file", name=file, line=line or None)} if file else {}
 
 
-def _inline(rest: list[Word]) -> list[Word] | None:
-    """The command inside ``bash -c "..."``; of several joined by ; or && the one that launches."""
+class Inline(NamedTuple):
+    """The launch inside a shell's ``-c``: its words, what they run in, and where the shell's script stands."""
+
+    found: Deployment
+    words: list[Word]
+    position: int
+
+
+def _inline(rest: list[Word], found: Deployment, file: str | None) -> Inline | None:
+    """The command inside ``bash -c "..."``: of several the one that launches, with what was exported before it."""
     for position, word in enumerate(rest[1:], 1):
         if re.fullmatch(r"-[a-z]*c", word.text):
             if position + 1 == len(rest):
-                return []
+                return Inline(found, [], position + 1)
             script = rest[position + 1]
-            for command in re.split(r"&&|;|\n(?!\s)", script.text):
-                inner = split(command, script.line)
-                if deployment_from(inner) is not None:
-                    return inner
-            return split(script.text, script.line)
+            for statement in shell.statements(script.text, script.line, found.environment):
+                if deployment_from(statement.words) is not None:
+                    for name, value in statement.exported.items():
+                        found = _with_variable(found, name, value.text, value, file)
+                    return Inline(found, statement.words, position + 1)
+            return Inline(found, split(script.text, script.line), position + 1)
         if not word.text.startswith("-"):
             return None
     return None
 
 
-def _unwrapped(rest: list[Word]) -> list[Word]:
-    """Without the wrapper and its own options: up to the first word that begins a launch."""
+def _unwrapped(rest: list[Word]) -> tuple[list[Word], int]:
+    """Without the wrapper and its own options: up to the first word that begins a launch.
+
+    Beside it how many words at its front nobody typed: torchrun takes ``-m MODULE`` without a python in front.
+    """
     for position in range(1, len(rest)):
         word = rest[position].text
         name = PurePosixPath(word).name
         if word.startswith("vllm.entrypoints"):
-            return [Word("python", rest[position].line), Word("-m", rest[position].line), *rest[position:]]
+            line = rest[position].line
+            if rest[position - 1].text == "-m":
+                return [Word("python", line), *rest[position - 1 :]], 1
+            return [Word("python", line), Word("-m", line), *rest[position:]], 2
         if _assignment(word) or name in {*ENGINES, *SHELLS, *WRAPPERS} or _is_server(rest[position:]):
-            return rest[position:]
-    return rest[1:]
+            return rest[position:], 0
+    return rest[1:], 0
 
 
 def _is_server(rest: list[Word]) -> bool:
@@ -165,22 +183,25 @@ def runtime_of(argv: list[str]) -> str | None:
     if name in ("trtllm-serve", "sglang"):
         return "trtllm" if name == "trtllm-serve" else "sglang"
     if re.fullmatch(r"python[\d.]*", name):
+        if PurePosixPath(second).name == "vllm" and argv[2:3] == ["serve"]:
+            return "vllm"
         module = next((argv[i + 1] for i, word in enumerate(argv[:-1]) if word == "-m"), "")
         return {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "trtllm"}.get(module.partition(".")[0])
     return None
 
 
-def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment | None:
-    image = image_row(found.image) if found.image else None
+def _launch(rest: list[Word], found: Deployment, file: str | None, said: str | None) -> Deployment | None:
+    image = (image_row(found.image) or _image_of(said)) if found.image else None
     runtime = runtime_of([word.text for word in rest])
     argv = tuple(word.text for word in rest)
     if runtime is None and found.image:
         entrypoint = found.entrypoint
         if entrypoint is None and image:
-            entrypoint = tuple(image["entrypoint"])
+            entrypoint = _entrypoint(image, _tag_version(found.image, image))
         argv = (*(entrypoint or ()), *argv)
         found = replace(found, implied=len(entrypoint or ()))
-        runtime = runtime_of(list(argv)) or (image["runtime"] if image else None)
+        known = image["runtime"] if image and not _other_program(found, argv) else None
+        runtime = runtime_of(list(argv)) or known
     if runtime is None:
         return None
     places = dict(found.places)
@@ -191,6 +212,25 @@ def _launch(rest: list[Word], found: Deployment, file: str | None) -> Deployment
         places |= _place("launch", rest[0].line, file)
     version = _tag_version(found.image, image) if found.image and image else None
     return replace(found, argv=argv, runtime=runtime, version=version, places=places)
+
+
+def _image_of(runtime: str | None) -> dict[str, Any] | None:
+    """The table's row of the image whose entry point a person's own image of that runtime most likely has."""
+    rows = (row for row in _data()["images"] if row["runtime"] == runtime and row["entrypoint"])
+    return next(({**row, "version": NO_VERSION} for row in rows), None)
+
+
+def _entrypoint(image: dict[str, Any], version: str | None) -> tuple[str, ...]:
+    """What the image runs: the newest one's where the tag names no version."""
+    earlier = image.get("earlier")
+    if earlier and version and Version(version) < Version(earlier["before"]):
+        return tuple(earlier["entrypoint"])
+    return tuple(image["entrypoint"])
+
+
+def _other_program(found: Deployment, argv: tuple[str, ...]) -> bool:
+    """Whether the image is told to run something else than its server: a worker of a cluster, a script, a download."""
+    return found.entrypoint is not None and not (argv and argv[0].startswith("-"))
 
 
 def image_row(image: str) -> dict[str, Any] | None:

@@ -3,36 +3,75 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import Place
 from llmdoctor_core.units import MOST_DIGITS, parse_size, whole
 
 from .deployment import Deployment, Word
-from .words import default_shared_memory, deployment_from, docker_size, split
-from .yaml_lines import Node, documents
+from .shell import split
+from .words import default_shared_memory, deployment_from, docker_size
+from .yaml_lines import Node, documents, merged
 
 SECRET_REFERENCE = "<set>"
 """Stands for a value that comes from a secret: it is never read."""
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 
 
-def read(text: str, name: str) -> list[Deployment]:
-    """All launches in a YAML stream of compose files or manifests."""
+def read(text: str, name: str, variables: Mapping[str, str]) -> list[Deployment]:
+    """All launches in a YAML stream of compose files or manifests; ``variables`` fill in those of compose files."""
+    if re.search(r"^services:", text, re.MULTILINE):
+        text = _interpolated(text, variables)
     found = []
     for document in documents(text, name):
         if document["services"].is_mapping:
-            services = (_service(key.text, value, name) for key, value in document["services"].items())
-            found += [service for service in services if service]
+            for key, service in document["services"].items():
+                whole_service = _extended(service, document["services"], name)
+                found += [launch] if (launch := _service(key.text, whole_service, name)) else []
         for manifest in document["items"] if document["kind"].text == "List" else (document,):
             found += _manifest(manifest, name)
     return found
 
 
+COMPOSE_VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?::?-([^}\n]*))?\}|([A-Za-z_]\w*))")
+
+
+def _interpolated(text: str, variables: Mapping[str, str]) -> str:
+    """A compose file with its variables put in, as compose does; one without value or default stays as written."""
+
+    def value(match: re.Match[str]) -> str:
+        escaped, braced, default, bare = match.groups()
+        if escaped:
+            return "$"
+        known = variables.get(braced or bare, default)
+        # what YAML would read as more than text stays out: it would be another file
+        return match[0] if known is None or not re.fullmatch(r"[\w./:@%+=,~-]*", known) else known
+
+    return COMPOSE_VARIABLE.sub(value, text)
+
+
+def _extended(service: Node, services: Node, file: str) -> Node:
+    """A service with what it ``extends`` behind its own keys. Raises InputError where that stands in another file."""
+    known = set[str]()
+    parts = [service]
+    while base := parts[-1]["extends"]:
+        name = base.text or base["service"].text
+        if base["file"] or name in known or not services[name]:
+            raise InputError(
+                f"{file}:{base.line}: the service extends one that is not in this file, so its launch is not known; "
+                "give what compose makes of it: docker compose config | llmdoctor check -f -"
+            )
+        known.add(name)
+        parts.append(services[name])
+    return merged(parts)
+
+
 def _words(node: Node) -> list[Word]:
     """A command as a list of words or as one string, with lines."""
     if node.is_sequence:
-        return [Word(item.text, item.line) for item in node]
+        return [Word(item.text, item.content_line) for item in node]
     return split(node.text, node.content_line) if node else []
 
 
@@ -184,7 +223,7 @@ def _pod_container(name: str, pod: Node, container: Node, file: str) -> Deployme
         name=f"{name}/{container['name'].text}".rstrip("/"),
         engine="kubernetes",
         image=image.text or None,
-        entrypoint=tuple(word.text for word in _words(container["command"])) if container["command"] else None,
+        entrypoint=() if container["command"] else None,
         environment=_pod_environment(container["env"], seen),
         gpus=whole(gpu.text) if gpu is not None else None,
         gpu_access=bool(gpu) or bool(container.at("resources", "claims")) or None,
@@ -197,11 +236,16 @@ def _pod_container(name: str, pod: Node, container: Node, file: str) -> Deployme
         user=container.at("securityContext", "runAsUser").text or pod.at("securityContext", "runAsUser").text or None,
         places=places,
     )
-    args = _words(container["args"])
-    command = _words(container["command"])
+    args = _expanded(_words(container["args"]), base.environment)
+    command = _expanded(_words(container["command"]), base.environment)
     if command:
         return deployment_from([*command, *args], file, base)
     return deployment_from(args, file, base)
+
+
+def _expanded(words: list[Word], environment: dict[str, str]) -> list[Word]:
+    """Words with Kubernetes' own ``$(NAME)`` put in; one that the container does not set stays, as it does there."""
+    return [Word(re.sub(r"\$\((\w+)\)", lambda m: environment.get(m[1], m[0]), text), line) for text, line in words]
 
 
 def _pod_environment(env: Node, seen: _Settings) -> dict[str, str]:

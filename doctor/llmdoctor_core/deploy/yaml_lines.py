@@ -9,6 +9,7 @@ import yaml
 from llmdoctor_core.errors import InputError
 
 MAX_NODES, MAX_DEPTH = 100_000, 100
+MAPPING = "tag:yaml.org,2002:map"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml where PyYAML was built with it: a long manifest takes seconds without."""
 
@@ -17,12 +18,12 @@ class Node:
     """A YAML node with its line: indexable like the mapping or sequence it is, falsy where nothing stands."""
 
     def __init__(self, node: yaml.Node | None) -> None:
-        self._node = node
+        self.node = node
         self.line = node.start_mark.line + 1 if node is not None else 0
 
     def __bool__(self) -> bool:
-        return self._node is not None and not (
-            isinstance(self._node, yaml.ScalarNode) and self._node.tag == "tag:yaml.org,2002:null"
+        return self.node is not None and not (
+            isinstance(self.node, yaml.ScalarNode) and self.node.tag == "tag:yaml.org,2002:null"
         )
 
     def __getitem__(self, key: str) -> Node:
@@ -38,7 +39,7 @@ class Node:
 
     def items(self) -> Iterator[tuple[Node, Node]]:
         """Keys and values, merged ones behind its own and not where it has its own; each mapping is merged once."""
-        pending, merged, known = [self._node], set[int](), set[str]()
+        pending, merged, known = [self.node], set[int](), set[str]()
         while pending:
             node = pending.pop(0)
             if not isinstance(node, yaml.MappingNode) or id(node) in merged:
@@ -54,27 +55,43 @@ class Node:
             pending = [*parts, *pending]
 
     def __iter__(self) -> Iterator[Node]:
-        if isinstance(self._node, yaml.SequenceNode):
-            yield from map(Node, self._node.value)
+        if isinstance(self.node, yaml.SequenceNode):
+            yield from map(Node, self.node.value)
 
     @property
     def is_sequence(self) -> bool:
-        return isinstance(self._node, yaml.SequenceNode)
+        return isinstance(self.node, yaml.SequenceNode)
 
     @property
     def is_mapping(self) -> bool:
-        return isinstance(self._node, yaml.MappingNode)
+        return isinstance(self.node, yaml.MappingNode)
 
     @property
     def text(self) -> str:
         """A scalar as written; empty for anything else."""
-        return str(self._node.value) if isinstance(self._node, yaml.ScalarNode) and self else ""
+        return str(self.node.value) if isinstance(self.node, yaml.ScalarNode) and self else ""
 
     @property
     def content_line(self) -> int:
         """Line of a block scalar's first content line; the node's own line otherwise."""
-        block = isinstance(self._node, yaml.ScalarNode) and self._node.style in ("|", ">")
+        block = isinstance(self.node, yaml.ScalarNode) and self.node.style in ("|", ">")
         return self.line + 1 if block else self.line
+
+
+def merged(nodes: list[Node]) -> Node:
+    """One mapping of several: the keys of the first, then what the others add; mappings under one key are merged too.
+
+    A sequence of the first stands in place of the others'.
+    """
+    first = nodes[0].node
+    if first is None or len(nodes) == 1 or not all(node.is_mapping for node in nodes):
+        return nodes[0]
+    parts: dict[str, tuple[Node, list[Node]]] = {}
+    for node in nodes:
+        for key, value in node.items():
+            parts.setdefault(key.text, (key, []))[1].append(value)
+    pairs = [(key.node, merged(values).node) for key, values in parts.values()]
+    return Node(yaml.MappingNode(MAPPING, pairs, first.start_mark, first.end_mark))
 
 
 def documents(text: str, name: str) -> list[Node]:

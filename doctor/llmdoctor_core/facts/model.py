@@ -44,6 +44,8 @@ class TokenizerFacts(Struct, frozen=True, kw_only=True):
     pre_tokenizer: str | None = None
     fingerprint: str | None = None
     """SHA-256 of the vocabulary file: equal fingerprints mean that two models share their vocabulary."""
+    file: str | None = None
+    """The file that holds the vocabulary."""
 
 
 class ModelFile(Struct, frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     expected_bytes: int | None = None
     """What its own header or index says it must have; shorter means truncated."""
     problem: str | None = None
-    """``missing``, ``truncated``, ``lfs pointer``, ``unreadable: ...``, or None."""
+    """``missing``, ``truncated``, ``lfs pointer``, ``unreadable: ...``, ``no weights...`` (a folder), or None."""
 
 
 class ModelSource(Fact, frozen=True, kw_only=True):

@@ -190,9 +190,9 @@ def observe(runtime: str, file: Path | None = None) -> Calibration | Unavailable
 
 def path() -> Path:
     """The store's file in the user's state directory."""
-    import platformdirs
+    from llmdoctor_core.state import state_folder
 
-    return Path(platformdirs.user_state_dir("llmdoctor")) / "calibration.json"
+    return state_folder() / "calibration.json"
 
 
 def read(file: Path | None = None) -> Store:

@@ -147,11 +147,12 @@ def typed(words: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
     """
     from llmdoctor_core.deploy.deployment import Word
     from llmdoctor_core.deploy.words import deployment_from
+    from llmdoctor_core.remedy import shell_script
 
     found = deployment_from([Word(word, 0) for word in words])
     if found is None:
         return words, {}
-    if found.engine or found.implied:
+    if found.engine:
         raise InputError(
             f"a load starts the server itself: run llmdoctor inside the {found.engine or 'container'} instead, or give "
             "the server's own command"
@@ -159,7 +160,9 @@ def typed(words: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
     if "sudo" in found.wrapper:
         raise InputError("sudo: a load ends what it starts, and could not end another user's process; leave it out")
     wrapper = tuple(word for word in found.wrapper if word not in ("exec", "env", "nohup") and "=" not in word)
-    return (*wrapper, *found.argv), found.environment
+    if shell_script(found.wrapper):
+        raise InputError("a load starts the server itself: give the command that the shell's -c holds")
+    return (*wrapper, *found.argv[found.implied :]), found.environment
 
 
 def whole_environment(assigned: Mapping[str, str], python: str | None = None) -> dict[str, str]:

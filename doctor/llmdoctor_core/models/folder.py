@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +18,9 @@ from .tokenizer import sha256, tokenizer_facts
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+ADAPTER = "adapter_model.safetensors"
+TRAINING = {"training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt", "adapter_model.bin"}
+"""What a training run leaves beside the weights (vLLM model_loader/weight_utils.py: filter_files_not_needed)."""
 OPTIONAL = {
     "generation_config": "generation_config.json",
     "quantization_config": "hf_quant_config.json",
@@ -34,6 +39,10 @@ def read_folder(folder: Path, name: str, origin: Origin, revision: str | None = 
         except InputError as error:
             notes.append(str(error))
     weights = local_weights(folder, config)
+    if not _has_tokenizer(folder):
+        notes.append(
+            f"there is no tokenizer in {folder} (no tokenizer.json, tokenizer.model, vocab.json or their like)"
+        )
     tokenizer, tokenizer_notes = tokenizer_facts(
         lambda file: _bytes(folder / file) if (folder / file).is_file() else None,
         lambda file: (folder / file).is_file(),
@@ -53,6 +62,16 @@ def read_folder(folder: Path, name: str, origin: Origin, revision: str | None = 
         notes=(*notes, *weights.notes, *tokenizer_notes),
         **extra,
     )
+
+
+TOKENIZER = re.compile(r"tokeni[sz]|tekken|tiktoken|^vocab\.|^merges\.|sentencepiece|spiece|\.(spm|bpe)(\.|$)", re.I)
+"""What a tokenizer's files are called, a model's own code for one included."""
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    """Whether a tokenizer's file is there; a folder that may not be listed is not said to lack one."""
+    found = any(TOKENIZER.search(path.name) and path.exists() for path in folder.glob("*"))
+    return found or not os.access(folder, os.R_OK)
 
 
 class Weights(NamedTuple):
@@ -100,19 +119,31 @@ def local_weights(folder: Path, config: Mapping[str, Any]) -> Weights:
         return weights_of([_local(folder / name) for name in names], config, claimed)
     if (folder / SINGLE).exists():
         return weights_of([_local(folder / SINGLE)], config, None)
-    others = sorted(path.name for path in folder.glob("*.safetensors"))
+    others = sorted(path.name for path in folder.glob("*.safetensors") if path.name != ADAPTER)
     consolidated = [name for name in others if name.startswith("consolidated")]
     if chosen := [name for name in others if name not in consolidated] or consolidated:
         if any("-of-" in name for name in chosen):
             notes = (f"{INDEX} is missing beside its shards",)
         return weights_of([_local(folder / name) for name in chosen], config, None, notes)
-    bins = sorted(folder.glob("pytorch_model*.bin"))
+    bins = [*folder.glob("*.bin"), *folder.glob("*.pt")]
+    bins = sorted(path for path in bins if path.name not in TRAINING and path.is_file())
     if bins:
         files = tuple(ModelFile(name=path.name, bytes=path.stat().st_size) for path in bins)
         return Weights(
             files=files, format="bin", notes=("the weights are pickled .bin files, whose tensors are not read",)
         )
-    return Weights()
+    return Weights(files=(ModelFile(name=str(folder), bytes=0, problem=_no_weights(folder)),))
+
+
+def _no_weights(folder: Path) -> str:
+    """Why a folder with a configuration holds no weights, as far as what lies there tells."""
+    if not os.access(folder, os.R_OK):
+        return "unreadable: the folder may not be listed"
+    if (folder / ADAPTER).exists():
+        return f"no weights but a LoRA adapter, {ADAPTER}"
+    if any((folder / ".cache" / "huggingface" / "download").glob("**/*.incomplete")):
+        return "no weights, and an unfinished download in .cache/huggingface/download"
+    return "no weights"
 
 
 def _local(path: Path) -> tuple[safetensors.Header | None, ModelFile]:

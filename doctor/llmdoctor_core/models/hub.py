@@ -34,15 +34,23 @@ class HubSettings(Struct, frozen=True):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> HubSettings:
-        home_folder = environment.get("HOME") or str(Path.home())
+        home_folder = home(environment)
         default = Path(environment.get("XDG_CACHE_HOME") or Path(home_folder, ".cache"), "huggingface")
-        home = Path(environment.get("HF_HOME") or default)
-        cache = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE") or home / "hub"
+        own = Path(environment.get("HF_HOME") or default)
+        cache = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE") or own / "hub"
         return cls(
             endpoint=(environment.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/"),
             cache=_home(Path(cache), home_folder),
-            token=_token(environment, home),
+            token=_token(environment, own),
         )
+
+
+def home(environment: Mapping[str, str]) -> str:
+    """The service's home; ``/`` where it has none, as in a container under a uid that /etc/passwd does not know."""
+    try:
+        return environment.get("HOME") or str(Path.home())
+    except RuntimeError:
+        return "/"
 
 
 def _home(path: Path, home: str) -> Path:

@@ -27,6 +27,10 @@ def json_object(data: bytes, name: str) -> dict[str, Any]:
         raise InputError(f"{name} has {len(data):,} bytes; no such file has more than {MOST_BYTES:,}")
     if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_VALUES:  # before it takes memory
         raise InputError(f"{name} holds more than {MOST_VALUES:,} values; no such file does")
+    if data.startswith(b"version https://git-lfs."):
+        raise InputError(f"{name} is a git-lfs pointer, not the file: run git lfs pull there, or hf download")
+    if not data.strip():
+        raise InputError(f"{name} is empty: download it again")
     try:
         value = json.loads(data)
     except RecursionError:

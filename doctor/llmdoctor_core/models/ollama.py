@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import InputError
+from .hub import home
 from .json_text import json_object
 
 MODEL = "application/vnd.ollama.image.model"
@@ -37,8 +38,7 @@ def _folders(environment: Mapping[str, str]) -> list[Path]:
     own = environment.get("OLLAMA_MODELS")
     if own:
         return [Path(own)]
-    home = environment.get("HOME") or str(Path.home())
-    return [Path(home, ".ollama", "models"), Path("/usr/share/ollama/.ollama/models")]
+    return [Path(home(environment), ".ollama", "models"), Path("/usr/share/ollama/.ollama/models")]
 
 
 def _manifest_parts(name: str) -> list[str]:

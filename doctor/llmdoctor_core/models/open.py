@@ -22,6 +22,14 @@ from .web import RefusedError, UnreachableError, Web
 MOST_REFERENCE = 4096
 
 
+OTHER_FOLDERS = {
+    "params.json": ": params.json is Mistral's own format",
+    "model_index.json": ": model_index.json is that of a diffusers pipeline, which no LLM server here takes",
+    "snapshots": ": it is the hub cache's folder of a model; name the model, or the folder below snapshots/",
+}
+"""What else a folder may be, by the name that tells it."""
+
+
 def open_model(
     reference: str,
     *,
@@ -44,7 +52,7 @@ def open_model(
         return _ollama(reference, environment)
     if reference.startswith(("http://", "https://")):
         return _url(reference, settings, revision, offline)
-    path = Path(reference).expanduser()
+    path = _expanded(reference)
     if _exists(path):
         return _local(path)
     if reference.lower().endswith((".gguf", ".json", ".safetensors")) or reference.startswith((".", "/", "~")):
@@ -57,6 +65,13 @@ def open_model(
     if "/" not in name and (known := catalogue.find(name)) is not None:
         name = known.name
     return _by_id(name, tag or None, settings, revision, offline)
+
+
+def _expanded(reference: str) -> Path:
+    try:
+        return Path(reference).expanduser()
+    except RuntimeError:  # no such user, or one without a home
+        return Path(reference)
 
 
 def _exists(path: Path) -> bool:
@@ -98,8 +113,8 @@ def _only_gguf(folder: Path) -> Path:
         return folder / models[0]
     if models:
         raise InputError(f"{folder} holds {len(models)} GGUF models: name one of {', '.join(models[:6])}")
-    other = ": params.json is Mistral's own format" if "params.json" in names else ""
-    raise InputError(f"{folder} has no config.json and no GGUF file: it is no model folder{other}")
+    known = next((meaning for name, meaning in OTHER_FOLDERS.items() if name in names), "")
+    raise InputError(f"{folder} has no config.json and no GGUF file: it is no model folder{known}")
 
 
 def _starts_as_gguf(path: Path) -> bool:

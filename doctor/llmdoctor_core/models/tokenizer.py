@@ -57,6 +57,7 @@ def tokenizer_facts(
             model_max_length=float(longest) if numeric else None,  # type: ignore[arg-type]
             chat_template=template,
             fingerprint=fingerprint(file) if file else None,
+            file=file,
         ),
         tuple(notes),
     )

@@ -55,8 +55,9 @@ def without_secrets(value: str, tokens: "re.Pattern[str]") -> str:
 
 def caches(host: Host, rows: List[Dict[str, Any]]) -> List[Fact]:
     """Each folder as the variables and defaults resolve it, with the space and permission found there."""
+    home = host.environ.get("HOME") or os.path.expanduser("~")
     base = {
-        "HOME": host.environ.get("HOME") or os.path.expanduser("~"),
+        "HOME": home if os.path.isabs(home) else "/",  # a container's uid that /etc/passwd does not know has none
         "USER": host.environ.get("USER") or host.environ.get("LOGNAME") or str(os.getuid()),
         "TMPDIR": host.environ.get("TMPDIR") or "/tmp",
     }

@@ -21,13 +21,14 @@ for folder in (beside, os.path.dirname(beside)):
         break
 prefix = sys.prefix
 
-folders = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+named = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 import site  # noqa: E402 - as a module of functions: under -S it changes nothing
 
+# site.main's order: a virtual environment's own packages win over the user's, and these over the base interpreter's
+folders = site.getsitepackages([prefix]) if base != prefix else []
 if shared and not os.environ.get("PYTHONNOUSERSITE"):
     folders.append(site.getusersitepackages())
-folders += site.getsitepackages([prefix])
-if shared and base != prefix:
+if shared:
     folders += site.getsitepackages([base])
 print(
     json.dumps(
@@ -40,6 +41,7 @@ print(
             "machine": os.uname()[4],
             "python": executable,
             "prefix": prefix,
+            "python_path": [folder for folder in named if os.path.isdir(folder)],
             "site_packages": [folder for folder in folders if os.path.isdir(folder)],
             "scripts": os.path.join(prefix, "bin") if prefix != base else scripts,
             "include": include,

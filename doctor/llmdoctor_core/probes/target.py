@@ -57,12 +57,12 @@ def choose(host: Host, python: Optional[str], command: Optional[str]) -> Optiona
 
 def _resolved(host: Host, python: str) -> str:
     """A name without a folder is looked up on PATH; a folder is an environment's."""
-    if "/" not in python:
-        found = host.program(python)
-        if found or not os.path.isdir(python):
-            return found or python
-    path = os.path.abspath(python)
-    return os.path.join(path, "bin", "python") if os.path.isdir(path) else path
+    found = host.program(python) if "/" not in python else None
+    path = os.path.abspath(found or python)
+    if not os.path.isdir(path):
+        return path
+    names = [os.path.join(path, "bin", name) for name in ("python", "python3")]
+    return next((name for name in names if os.path.lexists(name)), names[0])  # Debian's own has no name without the 3
 
 
 def interpreter_of(host: Host, script: str) -> Optional[str]:
@@ -103,13 +103,20 @@ def probe(host: Host, python: Optional[str], command: Optional[str], limit: floa
         return Target(_broken(choice, problem))
     source = data("interpreter.py").decode("utf-8")
     answer = host.run([choice.python, "-I", "-S", "-B", "-c", source], limit)
-    try:
-        said = json.loads(answer.out) if answer.code == 0 else None
-    except ValueError:
-        said = None
+    said = _said(answer)
     if said is None:
         return Target(_broken(choice, _complaint(answer)))
     return Target(_environment(host, choice, said), said["scripts"], said["include"])
+
+
+def _said(answer: Answer) -> Optional[Dict[str, Any]]:
+    """What the interpreter printed: the last line, for a wrapper in front of it may have said something too."""
+    lines = answer.out.strip().splitlines()
+    try:
+        said = json.loads(lines[-1]) if answer.code == 0 and lines else None
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) and "site_packages" in said else None
 
 
 def _missing(python: str) -> Optional[str]:
@@ -137,7 +144,7 @@ def _broken(choice: Choice, problem: str) -> Fact:
 
 def _environment(host: Host, choice: Choice, said: Dict[str, Any]) -> Fact:
     unread: Dict[str, str] = {}
-    folders = _with_path_files(said["site_packages"])
+    folders = list(dict.fromkeys(said["python_path"] + _with_path_files(said["site_packages"])))
     found = distributions(folders, unread)
     torch = found.get("torch")
     torch_folder = os.path.join(torch["location"], "torch") if torch else None
@@ -167,9 +174,10 @@ def _environment(host: Host, choice: Choice, said: Dict[str, Any]) -> Fact:
 
 
 def _with_path_files(folders: List[str]) -> List[str]:
-    """The folders and those that their .pth files add (editable installs). Lines that run code are not run."""
-    known = list(dict.fromkeys(folders))
-    for folder in list(known):
+    """The folders, each followed by those that its .pth files add (editable installs). Lines of code are not run."""
+    known: List[str] = []
+    for folder in folders:
+        known.append(folder)
         for name in sorted(glob.glob(os.path.join(glob.escape(folder), "*.pth"))):
             try:
                 with open(name, encoding="utf-8", errors="replace") as file:
@@ -179,8 +187,7 @@ def _with_path_files(folders: List[str]) -> List[str]:
             for line in lines:
                 added = os.path.join(folder, line.strip())
                 if line.strip() and not line.startswith(("#", "import ", "import\t")) and os.path.isdir(added):
-                    if added not in known:
-                        known.append(added)
+                    known.append(added)
     return known
 
 
@@ -199,7 +206,7 @@ def distributions(folders: List[str], unread: Dict[str, str]) -> Dict[str, Fact]
             unread[folder] = error.strerror or str(error)
             continue
         for name in names:
-            if not name.endswith((".dist-info", ".egg-info")) or name.startswith("~"):
+            if not name.endswith((".dist-info", ".egg-info", "EGG-INFO")) or name.startswith("~"):
                 continue
             distribution = _distribution(folder, name)
             if distribution is None:

@@ -68,13 +68,23 @@ def render(diagnosis: Diagnosis, examination: Examination | None, view: View) ->
 def _first(console: Console, diagnosis: Diagnosis) -> None:
     first = diagnosis.first
     reached = f"; the start came as far as: {diagnosis.reached}" if diagnosis.reached else ""
-    if first:
+    if first and first.rank == "warning":
+        warned = f"{len(diagnosis.conditions)} to be warned of, first {first.code} {first.name}"
+        text = f"NO FAILURE SEEN  {warned}{reached}"
+        console.print(Text(text, style=STYLE[Outcome.WARN]))
+    elif first:
         text = f"FIRST CAUSE  {first.code} {first.name} ({first.confidence} confidence){reached}"
-        console.print(Text(text, style=STYLE[Outcome.WARN if first.rank == "warning" else Outcome.FAIL]))
+        console.print(Text(text, style=STYLE[Outcome.FAIL]))
     elif diagnosis.unexplained:
         console.print(
             Text(f"CAUSE NOT KNOWN  an exception that no signature knows{reached}", style=STYLE[Outcome.ERROR])
         )
+    elif diagnosis.silent:
+        what = (
+            f"{diagnosis.lines:,} lines, none of them of a server that is known" if diagnosis.lines else "it is empty"
+        )
+        text = f"NOT A SERVER'S LOG  {what}: give the log from the start of the server on"
+        console.print(Text(text, style=STYLE[Outcome.ERROR]))
     else:
         console.print(Text(f"NO TROUBLE SEEN  in {diagnosis.lines:,} lines{reached}", style=STYLE[Outcome.PASS]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Protocol, cast
 
 from llmdoctor_core.errors import InputError
@@ -23,8 +24,13 @@ class Runtime(Protocol):
     def resolve(self, request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> Launch:
         """The launch as this version and GPU complete it; what cannot be taken as typed becomes a problem."""
 
-    def model_reference(self, argv: tuple[str, ...], config_files: dict[str, str] | None = None) -> str | None:
-        """The model the arguments (or the config files they name) name: an id, a folder, a file; or None."""
+    def model_reference(
+        self,
+        argv: tuple[str, ...],
+        config_files: dict[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> str | None:
+        """The model that the arguments, the config files they name, or variables name: an id, a folder, a file."""
 
     def draft_reference(self, argv: tuple[str, ...]) -> str | None:
         """The draft model the arguments name, or None."""

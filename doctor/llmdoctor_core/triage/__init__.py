@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
+from msgspec.structs import replace
+
 from llmdoctor_core.bundle import is_bundle, open_log, read_bundle
 from llmdoctor_core.errors import InputError
 
@@ -80,6 +82,18 @@ def _read(judge: Judge, read: Read, name: str) -> Scan:
     return scan
 
 
+def _without_secrets(reading: Reading) -> Reading:
+    """The reading as it may be shown and pasted: keys that the server printed with its arguments are ``<set>``."""
+    from llmdoctor_core.intake import without_secrets
+    from llmdoctor_core.probes.environment import unless_secret
+
+    resolved = {
+        name: "<set>" if value and unless_secret(name, "value") != "value" else value
+        for name, value in reading.resolved.items()
+    }
+    return replace(reading, argv=without_secrets(reading.argv), resolved=resolved)
+
+
 def _diagnosis(judge: Judge, names: tuple[str, ...], scans: list[Scan]) -> Diagnosis:
     return Diagnosis(
         sources=names,
@@ -88,7 +102,7 @@ def _diagnosis(judge: Judge, names: tuple[str, ...], scans: list[Scan]) -> Diagn
         conditions=judge.conditions(),
         unexplained=judge.unexplained(),
         reached=judge.reached(),
-        reading=judge.reading.reading(),
+        reading=_without_secrets(judge.reading.reading()),
         tail=tuple(line[:LONGEST_SHOWN].decode("utf-8", "replace") for line in scans[-1].tail) if scans else (),
         broken=symptoms().broken,
     )

@@ -72,6 +72,12 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     def first(self) -> Condition | None:
         return self.conditions[0] if self.conditions else None
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing in it is of a server that is known: such a log tells neither health nor trouble."""
+        told = self.conditions or self.unexplained or self.reached or self.reading.runtime or self.reading.figures
+        return not told
+
 
 def placeholders(sentence: str) -> tuple[str, ...]:
     """The parameters that a sentence names."""

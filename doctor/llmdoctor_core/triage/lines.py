@@ -22,7 +22,8 @@ class Line(Struct, frozen=True):
     tag: str = ""
 
 
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|#033\[[0-9;]*m")
+"""Escape sequences of a terminal; rsyslog writes the escape as ``#033``."""
 _LEVELS = {
     "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "ERROR", "D": "DEBUG",
     "WARN": "WARNING", "CRITICAL": "ERROR", "FATAL": "ERROR", "ERR": "ERROR",
@@ -33,7 +34,9 @@ _PREFIXES = tuple(
         r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] ",
         r"\[pod/[^\]]+\] ",
         r"[a-zA-Z0-9][\w.-]{0,60}\s*\| (?=\S)",
-        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.@/-]+(?:\[\d+\])?: ",
+        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? (?:[\w.-]+ (?:[\w.@/-]+\[\d+\]|kernel|systemd): )?",
+        r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) [\w.-]+ [\w.@/-]+\[\d+\]: ",
+        r"\d+\|[\w.-]+ *\| ",
         r"\((?P<tag>[A-Za-z][\w =-]*?) pid=\d+(?:, ip=[^)]*)?\) ?",
         r"\[(?P<rank>rank\d+)\]:? ?",
         r"(?P<vllm>INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? "
@@ -67,7 +70,7 @@ def messages(raw: str) -> Iterator[Line]:
 
 def unwrap(text: str) -> Line:
     """One line without its carriers, with the level and the process that they told."""
-    if "\x1b" in text:
+    if "\x1b" in text or "#033[" in text:
         text = _ANSI.sub("", text)
     if "\r" in text:
         text = text.rstrip("\r").rpartition("\r")[2]
@@ -94,14 +97,19 @@ def unwrap(text: str) -> Line:
 
 
 def _json_message(text: str) -> tuple[str, str] | None:
-    """Message and level of a JSON log line (docker's ``log``, others' ``msg``/``message``); None where it is none."""
+    """Message and level of a JSON log line, None where it is none.
+
+    Docker calls it ``log``, journald ``MESSAGE``, Google's logging ``textPayload``, others ``msg`` or ``message``.
+    """
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(entry, dict):
         return None
-    for key in ("log", "msg", "message"):
+    if isinstance(payload := entry.get("jsonPayload"), dict):
+        entry = {**entry, **payload}
+    for key in ("log", "msg", "message", "MESSAGE", "textPayload"):
         if isinstance(entry.get(key), str):
             level = entry.get("level") or entry.get("severity") or entry.get("levelname") or ""
             spelled = str(level).upper()

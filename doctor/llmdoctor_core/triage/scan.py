@@ -7,6 +7,7 @@ lines that differ in digits alone hold the same words.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from .anchors import DIGITS, FOLD, Index
@@ -20,6 +21,8 @@ FOLLOWED = 400
 LOOKED = 200
 """How often lines that differ in digits alone are handed out."""
 
+COLOUR = re.compile(rb"(?:\x1b|\\ub|#)\[[;?]*[A-Za-z]")
+"""What colours a line, its digits left out: as it is, in a JSON string, and as rsyslog writes it."""
 FOLD_LINES = FOLD[:10] + b"\n" + FOLD[11:]
 """The folded alphabet with line breaks left in."""
 TAIL = 60
@@ -75,6 +78,8 @@ class Scan:
         together = b"\n".join(fresh)
         if b"\\n" in together:
             together = together.replace(b"\\n", b"  ")
+        if b"[" in together:
+            together = COLOUR.sub(b" ", together)
         for line, folded in zip(fresh, together.translate(FOLD_LINES).split(b"\n"), strict=True):
             words = folded.split()
             if not self._words.isdisjoint(words) and (TRACEBACK in words or self._index.may_match(set(words))):

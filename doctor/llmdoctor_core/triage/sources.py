@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import sys
@@ -16,6 +17,14 @@ from llmdoctor_core.errors import InputError
 from .scan import Read
 
 GZIP = b"\x1f\x8b"
+PACKED = {
+    b"\xfd7zXZ\x00": "xz -dc",
+    b"BZh": "bzip2 -dc",
+    b"\x28\xb5\x2f\xfd": "zstd -dc",
+    b"PK\x03\x04": "unzip -p",
+}
+"""How other packed files begin, and the command that unpacks them to standard output."""
+HEAD = 6
 
 
 @contextmanager
@@ -31,9 +40,10 @@ def opened(source: str | Path | IO[bytes]) -> Iterator[Read]:
         except OSError as error:
             raise InputError(f"{name}: {error.strerror or error}") from None
         with raw:
-            yield _guarded(_unpacked(raw), name)
+            yield _guarded(_unpacked(raw, name), name)
     else:
-        yield _guarded(_unpacked(sys.stdin.buffer if isinstance(source, (str, Path)) else source), name)
+        raw = sys.stdin.buffer if isinstance(source, (str, Path)) else source
+        yield _guarded(_unpacked(raw, name), name)
 
 
 def name_of(source: str | Path | IO[bytes]) -> str:
@@ -43,12 +53,43 @@ def name_of(source: str | Path | IO[bytes]) -> str:
     return str(getattr(source, "name", "log"))
 
 
-def _unpacked(raw: IO[bytes]) -> Read:
-    head = raw.read(2)
+def _unpacked(raw: IO[bytes], name: str) -> Read:
+    head = b""
+    while len(head) < HEAD and (data := raw.read(HEAD - len(head))):
+        head += data
     whole = _Joined(head, raw)
-    if head == GZIP:
+    if head.startswith(GZIP):
         return gzip.GzipFile(fileobj=io.BufferedReader(whole), mode="rb").read
+    for magic, command in PACKED.items():
+        if head.startswith(magic):
+            raise InputError(f"{name} is packed: {command} {name} | llmdoctor triage -")
+    if encoding := _wide(head):
+        return _recoded(whole.read, encoding)
     return whole.read
+
+
+def _wide(head: bytes) -> str | None:
+    """UTF-16 where a log begins in it, as PowerShell's ``>`` writes it, with its mark or without."""
+    zeros = [byte == 0 for byte in head[:4]]
+    if (head.startswith(codecs.BOM_UTF16_LE) and zeros[3:] == [True]) or (
+        head.startswith(codecs.BOM_UTF16_BE) and zeros[2:3] == [True]
+    ):
+        return "utf-16"
+    if zeros == [False, True, False, True]:
+        return "utf-16-le"
+    return "utf-16-be" if zeros == [True, False, True, False] else None
+
+
+def _recoded(read: Read, encoding: str) -> Read:
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    def recoded(size: int) -> bytes:
+        while data := read(size):
+            if text := decoder.decode(data):
+                return text.encode("utf-8", "replace")
+        return decoder.decode(b"", True).encode("utf-8", "replace")
+
+    return recoded
 
 
 def _guarded(read: Read, name: str) -> Read:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from llmdoctor_core.facts import Argument, Forecast, Gpus, Launch, LaunchRequest, Model
 
 from .builds import NEWEST_BUILD, build_of, has
@@ -28,7 +30,7 @@ def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> L
         version=f"b{build}",
         version_assumed=not known,
         entrypoint="serve",
-        model=request.model or model_reference(request.argv),
+        model=request.model or model_reference(request.argv, None, request.environment),
         arguments=settled,
         environment=request.environment,
         problems=parsed.problems,
@@ -36,14 +38,24 @@ def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> L
     )
 
 
-def model_reference(argv: tuple[str, ...], config_files: dict[str, str] | None = None) -> str | None:
-    """The model the arguments name: a file, a URL, or a repository of the hub (``user/model:quant``), or None."""
-    from .arguments import value_of
+def model_reference(
+    argv: tuple[str, ...], config_files: dict[str, str] | None = None, environment: Mapping[str, str] | None = None
+) -> str | None:
+    """The model that the arguments or LLAMA_ARG_MODEL and its like name, or None.
 
-    repository, file = value_of(argv, "hf_repo"), value_of(argv, "hf_file")
+    A file, a URL, or a repository of the hub (``user/model:quant``).
+    """
+    from .arguments import rows, value_of
+
+    named = {
+        row.name: value_of(argv, row.name) or next(filter(None, map((environment or {}).get, row.env)), None)
+        for row in rows()
+        if row.name in ("model", "hf_repo", "hf_file", "model_url")
+    }
+    repository, file = named.get("hf_repo"), named.get("hf_file")
     if repository and file:
         return f"{repository.partition(':')[0]}/{file}"
-    return value_of(argv, "model") or repository or value_of(argv, "model_url")
+    return named.get("model") or repository or named.get("model_url")
 
 
 def draft_reference(argv: tuple[str, ...]) -> str | None:

@@ -10,7 +10,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import ge, gt, le, lt
 from typing import Any, Literal
@@ -126,8 +126,10 @@ def read(argv: Sequence[str], version: str, config_files: dict[str, str] | None 
     return reader.reading
 
 
-def model_reference(argv: tuple[str, ...], config_files: dict[str, str] | None = None) -> str | None:
-    """The model that the arguments, or the config file they name, give (an id or a folder), or None."""
+def model_reference(
+    argv: tuple[str, ...], config_files: dict[str, str] | None = None, environment: Mapping[str, str] | None = None
+) -> str | None:
+    """The model that the arguments, or the config file they name, give: an id or a folder; no variable does."""
     model = read(argv, releases.newest(), config_files).value("model")
     return model if isinstance(model, str) else None
 
