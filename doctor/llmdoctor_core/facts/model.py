@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from .base import Fact
 
 Origin = Literal["folder", "file", "hub", "hub cache", "catalogue", "url", "ollama", "log"]
+
+
+Natural = Annotated[int, Meta(ge=0)]
+"""A case that tells a number below 0 here is refused where it is read."""
 
 
 class TensorGroup(Struct, frozen=True, kw_only=True):
@@ -20,17 +24,17 @@ class TensorGroup(Struct, frozen=True, kw_only=True):
     """
 
     kind: str
-    bytes: int
-    elements: int
-    layer: int | None = None
+    bytes: Natural
+    elements: Natural
+    layer: Natural | None = None
     dtype: str | None = None
     parts: int | None = None
     """Among how many ranks tensor parallel can divide them at most, beyond which ranks hold copies: 1 for what every
     rank holds whole (norms, routers, MLA's down projections), the KV heads for key and value projections, None: any."""
-    file: int = 0
+    file: Natural = 0
     """Which of the model's files holds them, by its place in ``ModelSource.files``."""
-    start: int | None = None
-    end: int | None = None
+    start: Natural | None = None
+    end: Natural | None = None
     """Where in that file the first of them starts and the last ends (GGUF): a memory-mapped buffer is such a range."""
 
 
