@@ -88,6 +88,13 @@ def test_what_a_condition_names_as_looking_alike_exists() -> None:
     assert others <= names.keys(), others - names.keys()
 
 
+def test_no_two_conditions_silence_each_other() -> None:
+    pairs = {
+        (signature.code, other) for signature in SIGNATURES for other in signature.unless if other != signature.code
+    }
+    assert not {pair for pair in pairs if pair[::-1] in pairs}
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_pages_of_symptoms_have_the_fixed_sections(language: str) -> None:
     headings = {
