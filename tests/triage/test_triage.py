@@ -343,3 +343,17 @@ def test_keys_that_the_server_printed_are_not_shown_again() -> None:
     told = repr((diagnosis.reading, case_from(diagnosis)))
     assert diagnosis.reading.model == "Qwen/Qwen3-8B"
     assert not re.search("k3y|hf_xyz", told)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO 07-15 10:00:00 [logger.py:43] Received request cmpl-1: prompt: 'why {}', params: SamplingParams(n=1)",
+        "DEBUG 07-15 10:00:00 [logger.py:51] Request cmpl-1 details: prompt: 'why {}', prompt_token_ids: None",
+        "INFO 07-15 10:00:00 [logger.py:120] Generated response cmpl-1 (streaming): output: 'as {}', finish_reason: s",
+        "[2025-03-09 00:57:15] Receive: obj=GenerateReqInput(rid='1', text='why {}', input_ids=None)",
+        'time=2025-03-09T10:00:00Z level=DEBUG source=routes.go:1 msg="chat request" images=0 prompt="why {}"',
+    ],
+)
+def test_what_users_wrote_is_no_message_of_the_server(line: str) -> None:
+    assert not triage_lines([line.format("CUDA error: out of memory")]).conditions

@@ -52,6 +52,11 @@ _PREFIXES = tuple(
         r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] LMCache (?P<lmcache>[A-Z]+)\s*:? ",
     )
 )
+_REQUEST = re.compile(
+    r"(?:Received request|Request) \S+(?: details)?: (?=prompt|params)|Generated response \S+.{0,40}?: output: "
+    r"|(?:Receive|Finish): obj=|(?:chat|completion|generate) request (?=.{0,200}\bprompt=)"
+)
+"""A request or an answer as a server logs it: what users wrote is no message of the server's."""
 _SLOG = re.compile(r'time=\S+ level=(\w+) source=\S+ msg=("(?:[^"\\]|\\.)*"|\S+) ?(.*)', re.DOTALL)
 
 
@@ -93,6 +98,8 @@ def unwrap(text: str) -> Line:
         level = _LEVELS.get(match[1], match[1])
         message = match[2]
         text = (message[1:-1] if message.startswith('"') else message).replace('\\"', '"') + " " + match[3]
+    if level != "ERROR" and (request := _REQUEST.match(text)):
+        text = request[0]
     return Line(text[:MAX_LINE], level, tag)
 
 
