@@ -79,9 +79,8 @@ def drop_argument(finding: Finding, facts: Facts) -> Alternatives:
 def _told(finding: Finding, facts: Facts) -> Iterator[ArgumentProblem]:
     """The problems of the argument that the finding is about."""
     launch = launch_of(facts)
-    return (
-        (problem for problem in launch.problems if problem.flag == finding.params.get("flag")) if launch else iter(())
-    )
+    problems = dict.fromkeys(launch.problems) if launch else ()
+    return (problem for problem in problems if problem.flag == finding.params.get("flag"))
 
 
 def _speculative(launch: Launch | None) -> dict[str, Any] | None:
