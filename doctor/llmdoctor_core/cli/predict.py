@@ -46,13 +46,13 @@ def _text(forecast: Any, format_name: str) -> str:
     import io
 
     from llmdoctor_core.report import View
-    from llmdoctor_core.report.terminal import console_for, render_forecast
+    from llmdoctor_core.report.terminal import console_for, render_forecast, said
 
     from .terminal import columns
 
     out = io.StringIO()
     console = console_for(out, View(width=columns("-")))
     if forecast.refused:
-        console.print(f"WILL NOT START  {forecast.refused.code}: {forecast.refused.message}")
+        console.print(said(f"WILL NOT START  {forecast.refused.code}: {forecast.refused.message}"))
     render_forecast(console, forecast)
     return out.getvalue()

@@ -9,17 +9,16 @@ from typing import Any
 import msgspec
 from rich.console import Console
 from rich.padding import Padding
-from rich.text import Text
 
 from llmdoctor_core.examine import Examination
 from llmdoctor_core.finding import Outcome
-from llmdoctor_core.text import clean, localized
+from llmdoctor_core.text import localized
 from llmdoctor_core.triage import Condition, Diagnosis, findings
 from llmdoctor_core.units import gib
 
 from . import View
 from .document import FORMAT_VERSION, finding_document, host_document
-from .terminal import STYLE, console_for, render_forecast
+from .terminal import STYLE, console_for, render_forecast, said
 
 SHOWN = 4
 """Conditions shown in full; further ones are named."""
@@ -54,11 +53,11 @@ def render(diagnosis: Diagnosis, examination: Examination | None, view: View) ->
     for condition in diagnosis.conditions[:SHOWN]:
         _condition(console, condition)
     for condition in diagnosis.conditions[SHOWN:]:
-        console.print(Text(f"also seen: {condition.code} {condition.name}", style="dim"))
+        console.print(said(f"also seen: {condition.code} {condition.name}", style="dim"))
     for line in diagnosis.unexplained:
         console.print()
-        console.print(Text("not known to any signature", style=STYLE[Outcome.ERROR]))
-        console.print(Text(f"  {clean(line.source)}:{line.number}  {clean(line.text)}"))
+        console.print(said("not known to any signature", style=STYLE[Outcome.ERROR]))
+        console.print(said(f"  {line.source}:{line.number}  {line.text}"))
     _reading(console, diagnosis)
     if examination:
         _checks(console, examination, view)
@@ -71,41 +70,41 @@ def _first(console: Console, diagnosis: Diagnosis) -> None:
     if first and first.rank == "warning":
         warned = f"{len(diagnosis.conditions)} to be warned of, first {first.code} {first.name}"
         text = f"NO FAILURE SEEN  {warned}{reached}"
-        console.print(Text(text, style=STYLE[Outcome.WARN]))
+        console.print(said(text, style=STYLE[Outcome.WARN]))
     elif first:
         text = f"FIRST CAUSE  {first.code} {first.name} ({first.confidence} confidence){reached}"
-        console.print(Text(text, style=STYLE[Outcome.FAIL]))
+        console.print(said(text, style=STYLE[Outcome.FAIL]))
     elif diagnosis.unexplained:
         console.print(
-            Text(f"CAUSE NOT KNOWN  an exception that no signature knows{reached}", style=STYLE[Outcome.ERROR])
+            said(f"CAUSE NOT KNOWN  an exception that no signature knows{reached}", style=STYLE[Outcome.ERROR])
         )
     elif diagnosis.silent:
         what = (
             f"{diagnosis.lines:,} lines, none of them of a server that is known" if diagnosis.lines else "it is empty"
         )
         text = f"NOT A SERVER'S LOG  {what}: give the log from the start of the server on"
-        console.print(Text(text, style=STYLE[Outcome.ERROR]))
+        console.print(said(text, style=STYLE[Outcome.ERROR]))
     else:
-        console.print(Text(f"NO TROUBLE SEEN  in {diagnosis.lines:,} lines{reached}", style=STYLE[Outcome.PASS]))
+        console.print(said(f"NO TROUBLE SEEN  in {diagnosis.lines:,} lines{reached}", style=STYLE[Outcome.PASS]))
 
 
 def _condition(console: Console, condition: Condition) -> None:
     console.print()
     style = STYLE[Outcome.WARN if condition.rank == "warning" else Outcome.FAIL]
-    console.print(Text(f"{condition.code} ", style=style).append(condition.name, style="bold"))
-    console.print(Padding(Text(clean(condition.message)), (0, 0, 0, 2), expand=False))
+    console.print(said(f"{condition.code} ", style=style).append(condition.name, style="bold"))
+    console.print(Padding(said(condition.message), (0, 0, 0, 2), expand=False))
     if condition.do:
-        console.print(Padding(Text(clean(f"do: {condition.do}")), (0, 0, 0, 2), expand=False))
+        console.print(Padding(said(f"do: {condition.do}"), (0, 0, 0, 2), expand=False))
     if condition.next:
-        console.print(Padding(Text(clean(f"look next: {condition.next}")), (0, 0, 0, 2), expand=False))
+        console.print(Padding(said(f"look next: {condition.next}"), (0, 0, 0, 2), expand=False))
     for line in condition.evidence:
-        process = f" ({clean(line.process)})" if line.process else ""
-        console.print(Text(f"  {clean(line.source)}:{line.number}{process}  {clean(line.text)}", style="dim"))
+        process = f" ({line.process})" if line.process else ""
+        console.print(said(f"  {line.source}:{line.number}{process}  {line.text}", style="dim"))
     if condition.count > len(condition.evidence):
-        console.print(Text(f"  {condition.count} lines say so", style="dim"))
+        console.print(said(f"  {condition.count} lines say so", style="dim"))
     if condition.also:
-        console.print(Text(f"  could also be: {', '.join(condition.also)}", style="dim"))
-    console.print(Text(f"  more: llmdoctor explain {condition.code}", style="dim"))
+        console.print(said(f"  could also be: {', '.join(condition.also)}", style="dim"))
+    console.print(said(f"  more: llmdoctor explain {condition.code}", style="dim"))
 
 
 def _reading(console: Console, diagnosis: Diagnosis) -> None:
@@ -113,7 +112,7 @@ def _reading(console: Console, diagnosis: Diagnosis) -> None:
     if reading.runtime is None and not reading.figures:
         return
     console.print()
-    console.print(Text("read out of the log", style="bold"))
+    console.print(said("read out of the log", style="bold"))
     rows: list[tuple[str, Any]] = [
         ("runtime", " ".join(filter(None, (reading.runtime, reading.version)))),
         ("model", reading.model),
@@ -123,7 +122,7 @@ def _reading(console: Console, diagnosis: Diagnosis) -> None:
     rows += [(figure.name.replace("_", " "), _figure(figure.name, figure.value)) for figure in reading.figures]
     for name, value in rows:
         if value:
-            console.print(Text(f"  {name}: {clean(str(value))}"))
+            console.print(said(f"  {name}: {value}"))
 
 
 def _figure(name: str, value: float) -> str:
@@ -136,14 +135,14 @@ def _checks(console: Console, examination: Examination, view: View) -> None:
 
     if isinstance(examination.forecast, Forecast):
         console.print()
-        console.print(Text("what the forecast says of this launch", style="bold"))
+        console.print(said("what the forecast says of this launch", style="bold"))
         if examination.forecast.refused:
-            console.print(f"  would be refused: {clean(examination.forecast.refused.message)}")
+            console.print(said(f"  would be refused: {examination.forecast.refused.message}"))
         render_forecast(console, examination.forecast)
     found = [f for f in examination.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)]
     if found:
         console.print()
-        console.print(Text("what the checks say of this launch", style="bold"))
+        console.print(said("what the checks say of this launch", style="bold"))
     for finding in found:
         text = localized(finding, view.language, view.packages)
-        console.print(Text(f"  {finding.outcome.value.upper()} {finding.code} {text}", style=STYLE[finding.outcome]))
+        console.print(said(f"  {finding.outcome.value.upper()} {finding.code} {text}", style=STYLE[finding.outcome]))

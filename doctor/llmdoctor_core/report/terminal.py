@@ -45,12 +45,12 @@ def render(examinations: Sequence[Examination], view: View) -> str:
     console = console_for(out, view)
     for examination in examinations:
         if len(examinations) > 1:
-            console.print(Text(f"== {clean(examination.name)}", style="bold"))
+            console.print(said(f"== {examination.name}", style="bold"))
         if len(examinations) <= IN_FULL:
             _in_full(console, examination, view)
         else:
             text, outcome = verdict(examination)
-            console.print(Text(text, style=STYLE[outcome]))
+            console.print(said(text, style=STYLE[outcome]))
     return out.getvalue()
 
 
@@ -72,10 +72,10 @@ def console_for(out: io.StringIO, view: View) -> Console:
 def _in_full(console: Console, examination: Examination, view: View) -> None:
     _verdict(console, examination)
     for line in examination.told:
-        console.print(Text(clean(line)))
+        console.print(said(line))
     _forecast(console, examination.forecast)
     for note in model_notes(examination):
-        console.print(Text(f"  note: {clean(note)}", style="dim"))
+        console.print(said(f"  note: {note}", style="dim"))
     _links(console, examination)
     for finding in _shown(examination, view):
         _finding(console, finding, view)
@@ -84,16 +84,21 @@ def _in_full(console: Console, examination: Examination, view: View) -> None:
 
 def _verdict(console: Console, examination: Examination) -> None:
     if line := subject(examination):
-        console.print(Text(line, style="bold"))
+        console.print(said(line, style="bold"))
     text, outcome = verdict(examination)
-    console.print(Text(text, style=STYLE[outcome]))
+    console.print(said(text, style=STYLE[outcome]))
 
 
 def _forecast(console: Console, forecast: Forecast | Unavailable) -> None:
     if isinstance(forecast, Unavailable):
-        console.print(Text(f"no forecast: {forecast.reason}", style="dim"))
+        console.print(said(f"no forecast: {forecast.reason}", style="dim"))
         return
     render_forecast(console, forecast)
+
+
+def said(text: str, style: str = "") -> Text:
+    """Text for the terminal: nothing that it quotes can steer it."""
+    return Text(clean(text), style=style)
 
 
 def render_forecast(console: Console, forecast: Forecast) -> None:
@@ -103,11 +108,10 @@ def render_forecast(console: Console, forecast: Forecast) -> None:
     if forecast.cache:
         _cache(console, forecast.cache)
     for surprise in forecast.host:
-        console.print(
-            f"  host memory, in no start-up line: {surprise.name} up to {gib(surprise.bytes)} ({surprise.why})"
-        )
+        words = f"host memory, in no start-up line: {surprise.name} up to {gib(surprise.bytes)} ({surprise.why})"
+        console.print(said(f"  {words}"))
     for note in forecast.notes:
-        console.print(Text(f"  note: {clean(note)}", style="dim"))
+        console.print(said(f"  note: {note}", style="dim"))
 
 
 def _memory(console: Console, device: DeviceMemory) -> None:
@@ -115,7 +119,7 @@ def _memory(console: Console, device: DeviceMemory) -> None:
     total = device.total
     heading = f"device {device.device} {device.name}".rstrip()
     budget = f", budget {gib(device.budget)}" if device.budget is not None else ""
-    console.print(Text(f"{heading}  {gib(total) if total else 'memory unknown'}{budget}", style="bold"))
+    console.print(said(f"{heading}  {gib(total) if total else 'memory unknown'}{budget}", style="bold"))
     if total:
         console.print(Text("  ").append_text(_bar(device, total)))
     for name, label, colour in PARTS:
@@ -147,10 +151,10 @@ def _cache(console: Console, cache: CacheForecast) -> None:
     rows = cache_rows(cache)
     width = max(len(label) for label, _ in rows)
     for label, value in rows:
-        console.print(f"  {label:<{width}}  {value}")
+        console.print(said(f"  {label:<{width}}  {value}"))
     prints = "will print" if cache.certainty == "exact" else "will print, about"
     for line in cache.lines:
-        console.print(Text(f"  {prints}: {line}", style="dim"))
+        console.print(said(f"  {prints}: {line}", style="dim"))
 
 
 def _links(console: Console, examination: Examination) -> None:
@@ -183,18 +187,18 @@ def _shown(examination: Examination, view: View) -> list[Finding]:
 
 def _finding(console: Console, finding: Finding, view: View) -> None:
     console.print()
-    heading = Text(f"{finding.outcome.value.upper()} ", style=STYLE[finding.outcome])
+    heading = said(f"{finding.outcome.value.upper()} ", style=STYLE[finding.outcome])
     console.print(heading.append(f"{finding.code} {finding.name}", style="bold"))
-    console.print(Padding(Text(localized(finding, view.language, view.packages)), (0, 0, 0, 2), expand=False))
+    console.print(Padding(said(localized(finding, view.language, view.packages)), (0, 0, 0, 2), expand=False))
     if finding.where:
-        console.print(Text(f"  where: {clean(str(finding.where))}"))
+        console.print(said(f"  where: {finding.where}"))
     for item in finding.evidence:
-        console.print(Text(f"  evidence: {clean(item.fact)} {clean(item.value)} ({clean(item.source)})", style="dim"))
+        console.print(said(f"  evidence: {item.fact} {item.value} ({item.source})", style="dim"))
     if finding.suppressed:
-        console.print(Text(f"  ignored: {clean(finding.suppressed)}", style="dim"))
+        console.print(said(f"  ignored: {finding.suppressed}", style="dim"))
     if finding.outcome in (Outcome.FAIL, Outcome.WARN):
         fix = f"llmdoctor fix shows the plan ({finding.remedy}); " if finding.remedy else ""
-        console.print(Text(f"  {fix}more: llmdoctor explain {finding.code}", style="dim"))
+        console.print(said(f"  {fix}more: llmdoctor explain {finding.code}", style="dim"))
 
 
 def _summary(console: Console, examination: Examination) -> None:
@@ -202,4 +206,4 @@ def _summary(console: Console, examination: Examination) -> None:
     console.print()
     line = " · ".join(f"{name} {counts[name]}" for name in ("pass", "warn", "fail", "skip", "error"))
     suppressed = f" · ignored {counts['suppressed']}" if counts["suppressed"] else ""
-    console.print(Text(f"{line}{suppressed} · exit code {examination.exit_code}", style="bold"))
+    console.print(said(f"{line}{suppressed} · exit code {examination.exit_code}", style="bold"))

@@ -115,6 +115,13 @@ def alive(span: Span, build: int) -> bool:
     return not (absent_before(span, build) or gone_since(span, build))
 
 
+@lru_cache(maxsize=1024)
+def _nearest(name: str, build: int) -> str | None:
+    """The spelling of that build most like ``name``: remedies resolve a launch many times, a look-up takes long."""
+    live = [known for known, word in words().items() if alive(word.span, build)]
+    return next(iter(difflib.get_close_matches(name, live, n=1)), None)
+
+
 def absent_before(span: Span, build: int) -> bool:
     """Whether a source tree of that build or a later one still lacked the name."""
     first, _ = span
@@ -256,11 +263,8 @@ class _Reader:
                           replacement=f"{name} {value}")  # fmt: skip
             self._value(word.row, [value], name, "given")
             return
-        live = [name for name, word in words().items() if alive(word.span, self.build)]
-        near = difflib.get_close_matches(name, live, n=1)
-        self._problem(
-            "unknown", typed, f"b{self.build} stops with 'invalid argument'", nearest=near[0] if near else None
-        )
+        near = _nearest(name, self.build)
+        self._problem("unknown", typed, f"b{self.build} stops with 'invalid argument'", nearest=near)
 
     def _not_in_build(self, word: Word, flag: str) -> None:
         first, last = word.span
