@@ -325,6 +325,10 @@ CASES: dict[str, Example] = {
         (source(), request(model="org/model")),
     ),
     "MODEL515": Example((source(notes=("tokenizer.json holds no vocabulary that llmdoctor can read",)),), (source(),)),
+    "MODEL517": Example(
+        (launch(version="0.32.0"), model(source=source(config={"quantization_config": {"quant_method": "aqlm"}}))),
+        (launch(version="0.32.0"), model(source=source(config={"quantization_config": {"quant_method": "awq"}}))),
+    ),
     "MODEL516": Example(
         (
             model(
@@ -418,6 +422,10 @@ CASES: dict[str, Example] = {
         ),
     ),
     "TP704": Example((launch(tensor_parallel_size=4), TWO), (TP2, TWO)),
+    "TP706": Example(
+        (launch(pipeline_parallel_size=2), model(architecture="Gemma3nForConditionalGeneration")),
+        (launch(pipeline_parallel_size=2), model()),
+    ),
     "TP705": Example((launch(tensor_parallel_size=2), model(intermediate_size=1001)), (TP2, model())),
     "CTX601": Example(
         (
