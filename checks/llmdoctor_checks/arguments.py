@@ -191,7 +191,9 @@ def arguments_contradict(
     stored = model.quantization.method.partition(" ")[0] if model and model.quantization else None
     if launch.runtime == "vllm" and isinstance(method, str) and launch.given("quantization") and stored:
         alike = {method.partition("_")[0], method.removesuffix("_marlin"), method.removeprefix("auto_")}
-        if stored not in alike and stored.partition("_")[0] not in alike:
+        own = (model.config.get("quantization_config") if model else None) or {}
+        unfit = method == "gptq_marlin" and isinstance(own, dict) and own.get("sym") is False
+        if unfit or (stored not in alike and stored.partition("_")[0] not in alike):
             yield fail(
                 "{flag} {method} contradicts the checkpoint, which is quantized with {stored}: 'does not match the "
                 "quantization method specified in the model config'. Drop {flag}, vLLM reads the method from the "

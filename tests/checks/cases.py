@@ -405,6 +405,10 @@ CASES: dict[str, Example] = {
         (launch(version="0.12.0", speculative_config={"model": "org/draft"}),),
         (launch(version="0.15.0", speculative_config={"model": "org/draft"}),),
     ),
+    "DRAFT404": Example(
+        (launch(version="0.32.0"), Draft(model=model(training_length=2048))),
+        (launch(version="0.32.0"), Draft(model=model())),
+    ),
     "DRAFT403": Example(
         (launch(tensor_parallel_size=2, speculative_config={"model": "d", "draft_tensor_parallel_size": 1}),),
         (launch(tensor_parallel_size=2, speculative_config={"model": "d"}),),

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from llmdoctor_checks import arguments, capability, context, cuda, environment, parallel
+from llmdoctor_checks import arguments, capability, context, cuda, draft, environment, memory, parallel
 from llmdoctor_checks import model as models
-from llmdoctor_core.facts import Full, Latent, Layer, NvidiaDriver, Quantization
+from llmdoctor_core.facts import Draft, Full, Latent, Layer, NvidiaDriver, Quantization
 from llmdoctor_core.finding import Outcome
 
-from .building import GIB, container, distribution, gguf, gpus, launch, model, request, source, target
+from .building import (
+    GIB,
+    cache,
+    container,
+    distribution,
+    forecast,
+    gguf,
+    gpus,
+    launch,
+    model,
+    request,
+    source,
+    target,
+)
+from .cases import HYBRID
 
 
 def latent(*, sparse: bool) -> Layer:
@@ -133,3 +147,22 @@ def test_ollama_before_the_tiers_is_not_told_of_them() -> None:
     old = request("ollama", version="0.4.0")
     (skipped,) = context.context_lowered_silently(old, None, None, None, gpus(memory_total=24 * GIB))
     assert skipped.outcome is Outcome.SKIP
+
+
+@pytest.mark.parametrize(("length", "blocks"), [(512, "no"), (1024, "one"), (32768, None)])
+def test_prefixes_shorter_than_a_block_are_never_found(length: int, blocks: str | None) -> None:
+    asked = launch(version="0.19.1", enable_prefix_caching=True, max_model_len=length)
+    found = memory.cache_promise_lost(asked, HYBRID, forecast(cache=cache(block_tokens=528)))
+    assert [one.params["blocks"] for one in found] == ([blocks] if blocks else [])
+
+
+def test_an_asymmetric_checkpoint_is_none_of_marlins() -> None:
+    config = {"quantization_config": {"quant_method": "gptq", "bits": 4, "sym": False}}
+    stored = model(quantization=Quantization(method="gptq", bits=4), source=source(config=config))
+    assert arguments.arguments_contradict(launch(quantization="gptq_marlin"), stored, None, None)
+
+
+def test_older_releases_draft_beyond_the_drafts_context() -> None:
+    short = Draft(model=model(training_length=2048))
+    (old,) = draft.draft_context_below_target(launch(version="0.9.2"), short)
+    assert "wrong memory accesses" in old.message
