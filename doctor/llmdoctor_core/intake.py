@@ -37,6 +37,7 @@ HOST_FACTS = (
 OF_ENVIRONMENT = ("target", "annotations", "toolkits", "jit")
 MOST_GPUS = 1024
 MOST_CONFIG = 1 << 20
+MOST_ADAPTERS = 64
 """Characters of a ``--config`` file that are read."""
 
 
@@ -90,6 +91,8 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
     config_files = _config_files(found.argv, file)
     reference = intake.model or runtime.model_reference(found.argv, config_files)
     draft = intake.draft or runtime.draft_reference(found.argv)
+    if name == "vllm" and file is None:
+        config_files |= _adapter_files(found.argv, config_files)
     return Case(
         observed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         host=found.name or None,
@@ -289,6 +292,21 @@ def _config_files(argv: tuple[str, ...], file: str | None) -> dict[str, str]:
         except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a NUL
             if file is None:
                 raise InputError(f"--config {path}: {error}") from None
+    return files
+
+
+def _adapter_files(argv: tuple[str, ...], config_files: dict[str, str]) -> dict[str, str]:
+    """Text of the configurations of local LoRA adapters; one that cannot be read is left out."""
+    from .runtimes.vllm.arguments import adapter_references
+
+    files = {}
+    for path in adapter_references(argv, config_files)[:MOST_ADAPTERS]:
+        try:
+            if Path(path).is_file():
+                with Path(path).open(encoding="utf-8") as opened:
+                    files[path] = opened.read(MOST_CONFIG)
+        except (OSError, ValueError):  # ValueError: no UTF-8, or a path with a NUL
+            continue
     return files
 
 

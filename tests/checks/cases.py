@@ -515,6 +515,16 @@ CASES: dict[str, Example] = {
         (request(environment={"LM_CACHE_MAX_LOCAL_CPU_SIZE": "5"}),),
         (request(environment={"LMCACHE_MAX_LOCAL_CPU_SIZE": "5"}),),
     ),
+    "ARG906": Example(
+        (
+            launch(lora_modules=["a=/ad"], max_lora_rank=16),
+            request(config_files={"/ad/adapter_config.json": '{"r": 64}'}),
+        ),
+        (
+            launch(lora_modules=["a=/ad"], max_lora_rank=64),
+            request(config_files={"/ad/adapter_config.json": '{"r": 64}'}),
+        ),
+    ),
     "ARG905": Example((launch(max_num_batched_tokens=128),), (launch(),)),
     "HOST101": Example(
         (container(shm=Mount(path="/dev/shm", size=64 << 20, free=64 << 20)), TP2, request()),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from llmdoctor_checks import arguments, capability, context, cuda, draft, environment, memory, parallel
 from llmdoctor_checks import model as models
 from llmdoctor_core.facts import Draft, Full, Latent, Layer, NvidiaDriver, Quantization
 from llmdoctor_core.finding import Outcome
+from llmdoctor_core.intake import _adapter_files
 
 from .building import (
     GIB,
@@ -166,3 +169,19 @@ def test_older_releases_draft_beyond_the_drafts_context() -> None:
     short = Draft(model=model(training_length=2048))
     (old,) = draft.draft_context_below_target(launch(version="0.9.2"), short)
     assert "wrong memory accesses" in old.message
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [('{"r": 8, "rank_pattern": {"q": 64}}', 1), ('{"r": 8, "use_dora": true}', 1), ('{"r": 8}', 0), ("{", 0)],
+)
+def test_an_adapter_is_held_against_the_launch(text: str, count: int) -> None:
+    named = launch(lora_modules=['{"name": "a", "path": "/ad"}'], max_lora_rank=16)
+    found = arguments.adapter_refused(named, request(config_files={"/ad/adapter_config.json": text}))
+    assert len([one for one in found if one.outcome is Outcome.FAIL]) == count
+
+
+def test_the_rim_reads_the_configuration_of_a_local_adapter(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"r": 64}', encoding="utf-8")
+    argv = ("vllm", "serve", "m", "--enable-lora", "--lora-modules", f"a={tmp_path}", "b=/nowhere")
+    assert _adapter_files(argv, {}) == {f"{tmp_path}/adapter_config.json": '{"r": 64}'}
