@@ -83,7 +83,9 @@ def architectures(vllm: Path) -> dict[str, bool]:
             if isinstance(key, ast.Constant) and len(words) == 2:
                 places[key.value] = (words[0], words[1])
     bases: dict[str, set[str]] = defaultdict(set)
-    for path in folder.rglob("*.py"):
+    for path in (*folder.rglob("*.py"), *(vllm / "models").rglob("*.py")):
+        if path == folder / "config.py":  # classes there bear the names of the architectures they set up
+            continue
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 bases[node.name] |= {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
@@ -91,11 +93,11 @@ def architectures(vllm: Path) -> dict[str, bool]:
 
 
 def derives(name: str, bases: dict[str, set[str]]) -> bool:
-    """Whether the class has SupportsPP among its bases; a base that is made by a call is taken to have it."""
+    """Whether the class has SupportsPP among its bases; a base made by a call has it, as far as is known."""
     seen, left = set(), [name]
     while left:
         one = left.pop()
-        if one == PIPELINE or one.endswith(")"):
+        if one == PIPELINE or one.endswith(")") or (one.startswith("_") and one not in bases):
             return True
         if one not in seen:
             seen.add(one)
@@ -185,7 +187,7 @@ def main() -> None:
         "vllm-pipeline",
         f"vLLM: architectures without pipeline parallelism, and the releases that refuse it ({range_})",
         [{**kept(span, names, classes, releases), "architectures": names} for span, names in pipeline],
-        "vllm model_executor/models: classes of the registry that do not derive from SupportsPP",
+        "vllm model_executor/models and models: classes of the registry that do not derive from SupportsPP",
     )
 
 
