@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec.structs import replace
 from packaging.version import Version
@@ -20,10 +18,9 @@ from llmdoctor_core.facts import (
     Place,
     TargetEnvironment,
 )
-from llmdoctor_core.finding import Finding, Outcome, fail, seen, skip, warn
-from llmdoctor_core.runtimes.vllm.arguments import ADAPTER_CONFIG, adapter_folders
+from llmdoctor_core.finding import Finding, Outcome, fail, seen, warn
 
-from .launches import argument, flag, known_by_name, listed, refusal, release
+from .launches import argument, flag, known_by_name, refusal, release
 from .tables import Row, table
 
 LMCACHE_OWN = {
@@ -34,8 +31,6 @@ LMCACHE_OWN = {
     "LMCACHE_USE_UPSTREAM_MP",
 }
 """Variables that LMCache reads outside its configuration keys."""
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What --max-lora-rank takes (vllm config/lora.py MaxLoRARanks of 0.10.2 to 0.33.0)."""
 
 
 def _name(launch: Launch) -> str:
@@ -307,59 +302,3 @@ def setting_silently_ignored(
             name=name,
             instead=f"LMCACHE_{instead.upper()}" if instead else "-",
         )
-
-
-@check("ARG906", "adapter-refused", runtimes={"vllm"})
-def adapter_refused(launch: Launch, request: LaunchRequest) -> Iterator[Finding]:
-    """A LoRA adapter is larger, or of another kind, than this launch loads."""
-    most = launch.get("max_lora_rank")
-    for name, folder in adapter_folders(launch.get("lora_modules")).items():
-        path = f"{folder}/{ADAPTER_CONFIG}"
-        adapter = _adapter(request.config_files.get(path))
-        if adapter is None:
-            yield skip("the configuration of adapter {name} was not read: {path}", name=name, path=path)
-            continue
-        rank = _rank(adapter)
-        evidence = (seen("rank", rank, path), seen("max_lora_rank", most, "arguments"))
-        if rank is not None and isinstance(most, int) and rank > most:
-            fitting = next((one for one in RANKS if one >= rank), None)
-            yield fail(
-                "adapter {name} has rank {rank} and this launch takes {most} at most: 'LoRA rank {rank} is greater "
-                "than max_lora_rank {most}'. Start with --max-lora-rank {fitting}",
-                evidence=evidence,
-                where=Place(kind="argument", name="--max-lora-rank"),
-                name=name,
-                rank=rank,
-                most=most,
-                fitting=fitting or rank,
-            )
-        refused = ["use_dora"] if adapter.get("use_dora") else []
-        whole = adapter.get("modules_to_save")
-        if isinstance(whole, list) and not {"classifier", "score"}.issuperset(map(str, whole)):
-            refused.append("modules_to_save")
-        if adapter.get("bias") not in (None, "none"):
-            refused.append("bias")
-        if refused:
-            yield fail(
-                "adapter {name} sets {keys} in its adapter_config.json, which vLLM does not load. Merge the adapter "
-                "into its base model and serve the result, or train it without",
-                evidence=tuple(seen(key, adapter[key], path) for key in refused),
-                where=Place(kind="file", name=path),
-                name=name,
-                keys=listed(refused),
-            )
-
-
-def _adapter(text: str | None) -> dict[str, Any] | None:
-    try:
-        content = json.loads(text) if text else None
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def _rank(adapter: dict[str, Any]) -> int | None:
-    """The largest rank of any layer (vllm lora/peft_helper.py validate_legal)."""
-    pattern = adapter.get("rank_pattern")
-    ranks = [adapter.get("r"), *(pattern.values() if isinstance(pattern, dict) else ())]
-    return max((rank for rank in ranks if isinstance(rank, int)), default=None)

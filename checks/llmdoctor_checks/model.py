@@ -330,7 +330,7 @@ def quantization_config_contradicts(model: Model) -> Iterator[Finding]:
         )
 
 
-@check("MODEL517", "quantization-unknown-to-version", runtimes={"vllm"})
+@check("MODEL518", "quantization-unknown-to-version", runtimes={"vllm"})
 def quantization_unknown_to_version(
     launch: Launch, model: Model, target: TargetEnvironment | None
 ) -> Iterator[Finding]:

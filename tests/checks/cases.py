@@ -325,7 +325,7 @@ CASES: dict[str, Example] = {
         (source(), request(model="org/model")),
     ),
     "MODEL515": Example((source(notes=("tokenizer.json holds no vocabulary that llmdoctor can read",)),), (source(),)),
-    "MODEL517": Example(
+    "MODEL518": Example(
         (launch(version="0.32.0"), model(source=source(config={"quantization_config": {"quant_method": "aqlm"}}))),
         (launch(version="0.32.0"), model(source=source(config={"quantization_config": {"quant_method": "awq"}}))),
     ),
@@ -515,7 +515,7 @@ CASES: dict[str, Example] = {
         (request(environment={"LM_CACHE_MAX_LOCAL_CPU_SIZE": "5"}),),
         (request(environment={"LMCACHE_MAX_LOCAL_CPU_SIZE": "5"}),),
     ),
-    "ARG906": Example(
+    "MODEL517": Example(
         (
             launch(lora_modules=["a=/ad"], max_lora_rank=16),
             request(config_files={"/ad/adapter_config.json": '{"r": 64}'}),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llmdoctor_checks import arguments, capability, context, cuda, draft, environment, memory, parallel
+from llmdoctor_checks import adapters, arguments, capability, context, cuda, draft, environment, memory, parallel
 from llmdoctor_checks import model as models
 from llmdoctor_core.facts import Draft, Full, Latent, Layer, NvidiaDriver, Quantization
 from llmdoctor_core.finding import Outcome
@@ -177,7 +177,7 @@ def test_older_releases_draft_beyond_the_drafts_context() -> None:
 )
 def test_an_adapter_is_held_against_the_launch(text: str, count: int) -> None:
     named = launch(lora_modules=['{"name": "a", "path": "/ad"}'], max_lora_rank=16)
-    found = arguments.adapter_refused(named, request(config_files={"/ad/adapter_config.json": text}))
+    found = adapters.lora_adapter_unusable(named, request(config_files={"/ad/adapter_config.json": text}))
     assert len([one for one in found if one.outcome is Outcome.FAIL]) == count
 
 
