@@ -20,8 +20,8 @@ from llmdoctor_core.facts import (
 )
 from llmdoctor_core.finding import Finding, Outcome, fail, seen, warn
 
-from .launches import argument, flag, refusal, release
-from .tables import table
+from .launches import argument, flag, known_by_name, refusal, release
+from .tables import Row, table
 
 LMCACHE_OWN = {
     "LMCACHE_CONFIG_FILE",
@@ -112,6 +112,27 @@ def argument_removed(launch: Launch) -> Iterator[Finding]:
         yield replace(found, outcome=outcome)
 
 
+def _unknown_parsers(launch: Launch) -> Iterator[tuple[str, str, str]]:
+    """Parsers of tool calls and reasoning that this release of vLLM does not register: option, name, since when."""
+    version = release(launch.version)
+    if launch.runtime != "vllm" or version is None or launch.get("tool_parser_plugin"):
+        return
+    for name in ("tool_call_parser", "reasoning_parser"):
+        parser = launch.get(name)
+        if isinstance(parser, str) and parser and launch.given(name):
+            known, row = known_by_name(name, parser, version)
+            if known is False:
+                yield name, parser, _when(row, version)
+
+
+def _when(row: Row | None, version: Version) -> str:
+    """``since 0.10.2``, ``until 0.27.1`` or ``in none up to now``."""
+    since = release(row.get("since")) if row else None
+    if row and since and version < since:
+        return f"since {row['since']}"
+    return f"until {row['last']}" if row and "last" in row else "in no release up to now"
+
+
 @check("ARG903", "arguments-contradict", runtimes={"vllm", "llamacpp"})
 def arguments_contradict(
     launch: Launch, model: Model | None, forecast: Forecast | None, environment: Environment | None
@@ -128,6 +149,23 @@ def arguments_contradict(
                 runtime=_name(launch),
                 version=launch.version,
             )
+    for name, parser, when in _unknown_parsers(launch):
+        # The newest release stands in where none was observed: an older one may still have the parser.
+        report = warn if launch.version_assumed else fail
+        yield report(
+            "{flag} {parser}: vLLM {version} has no parser of that name ({when}) and stops with 'invalid ... parser'. "
+            "Take a name that `vllm serve --help` lists, a release that has it, or load your own with "
+            "--tool-parser-plugin",
+            evidence=(
+                seen(name, parser, "arguments"),
+                seen("vLLM", launch.version, "assumed" if launch.version_assumed else "observed"),
+            ),
+            where=argument(launch, name),
+            flag=flag(launch, name),
+            parser=parser,
+            version=launch.version,
+            when=when,
+        )
     refused = refusal(forecast, "ARG903")
     if refused:
         yield fail(
@@ -135,7 +173,7 @@ def arguments_contradict(
             evidence=(seen("refusal", refused.message, "forecast"),),
             runtime=_name(launch),
             version=launch.version,
-            message=refused.message,
+            message=refused.message or "NotImplementedError",
         )
     if launch.runtime == "vllm" and "LMCache" in str(launch.get("kv_transfer_config")):
         size = launch.environment.get("LMCACHE_MAX_LOCAL_CPU_SIZE") or (
@@ -153,7 +191,9 @@ def arguments_contradict(
     stored = model.quantization.method.partition(" ")[0] if model and model.quantization else None
     if launch.runtime == "vllm" and isinstance(method, str) and launch.given("quantization") and stored:
         alike = {method.partition("_")[0], method.removesuffix("_marlin"), method.removeprefix("auto_")}
-        if stored not in alike and stored.partition("_")[0] not in alike:
+        own = (model.config.get("quantization_config") if model else None) or {}
+        unfit = method == "gptq_marlin" and isinstance(own, dict) and own.get("sym") is False
+        if unfit or (stored not in alike and stored.partition("_")[0] not in alike):
             yield fail(
                 "{flag} {method} contradicts the checkpoint, which is quantized with {stored}: 'does not match the "
                 "quantization method specified in the model config'. Drop {flag}, vLLM reads the method from the "

@@ -9,11 +9,22 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from llmdoctor_core.check import check
-from llmdoctor_core.facts import Gpu, Gpus, Launch, LaunchRequest, Model, Place, TargetEnvironment
+from llmdoctor_core.facts import (
+    Full,
+    Gpu,
+    Gpus,
+    Latent,
+    Launch,
+    LaunchRequest,
+    Model,
+    Place,
+    SlidingWindow,
+    TargetEnvironment,
+)
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 
 from .launches import argument, listed, release, taken, variable
-from .tables import row, table
+from .tables import Row, row, table
 
 Capability = tuple[int, int]
 FALLS_BACK_SINCE = Version("0.9")
@@ -168,7 +179,12 @@ def quantization_unsupported_by_gpu(gpus: Gpus, launch: Launch, model: Model | N
         if model is None:
             yield skip("the model was not read, so its quantization is not known")
         return
-    known = [entry for entry in table("quantization-capabilities").rows if entry["method"] == method]
+    stored = model.quantization.format if model and model.quantization and not model.experts else None
+    known = [
+        entry
+        for entry in table("quantization-capabilities").rows
+        if entry["method"] == method and entry.get("format") in (None, stored)
+    ]
     rule = next(
         (entry for entry in known if version and SpecifierSet(entry["versions"]).contains(version, prereleases=True)),
         None,
@@ -189,15 +205,15 @@ def quantization_unsupported_by_gpu(gpus: Gpus, launch: Launch, model: Model | N
         elif rule and capability < _pair(rule["compute_capability"]):
             yield fail(
                 "vLLM {version} runs {method} checkpoints from compute capability {need}, and {gpu} has {capability}: "
-                "'The quantization method {method} is not supported for the current GPU'. Take an AWQ, GPTQ or 16-bit "
-                "checkpoint of this model, or a newer GPU",
+                "'is not supported for the current GPU'. Take a 16-bit checkpoint of this model, one quantized in "
+                "another way, or a newer GPU",
                 evidence=(
                     seen("quantization", method, "config.json"),
                     seen("compute capability", _text(capability), gpus.assumed or "NVML"),
                 ),
                 where=argument(launch, "quantization"),
                 version=launch.version,
-                method=method,
+                method=f"{method} ({rule['format']})" if "format" in rule else method,
                 need=rule["compute_capability"],
                 gpu=name,
                 capability=_text(capability),
@@ -230,6 +246,37 @@ def _is_float(model: Model) -> bool:
     return any(isinstance(weights, dict) and weights.get("type") == "float" for weights in schemes)
 
 
+def _heads(model: Model) -> set[int]:
+    """Head sizes of the layers that keep keys and values."""
+    return {
+        cache.key_dim for layer in model.layers for cache in layer.caches if isinstance(cache, Full | SlidingWindow)
+    }
+
+
+def _latent(model: Model) -> list[Latent]:
+    return [cache for layer in model.layers for cache in layer.caches if isinstance(cache, Latent)]
+
+
+def _misses(backend: Row, model: Model) -> str | None:
+    """What the model's attention needs and the backend has not, in words; None where it has all that is known."""
+    heads, latent = _heads(model), _latent(model)
+    sizes, most = backend.get("head_sizes"), backend.get("head_size_most")
+    if heads and latent:  # both kinds of layers: which of them the choice is for is not known
+        return None
+    if latent and not backend.get("mla"):
+        return "latent attention (MLA)"
+    if heads and backend.get("mla"):
+        return "attention other than latent (MLA)"
+    if latent and latent[0].sparse != bool(backend.get("sparse")):
+        return "sparse latent attention" if latent[0].sparse else "latent attention that is not sparse"
+    unfit = sorted(size for size in heads if (sizes and size not in sizes) or (most and size > most))
+    return f"heads of {listed(unfit)} elements" if unfit else None
+
+
+def _latent_off(launch: Launch, request: LaunchRequest | None) -> bool:
+    return (variable("VLLM_MLA_DISABLE", request, None) or launch.environment.get("VLLM_MLA_DISABLE")) == "1"
+
+
 @check("GPU014", "kv-dtype-or-attention-unsupported-by-gpu", runtimes={"vllm"})
 def kv_dtype_or_attention_unsupported_by_gpu(
     gpus: Gpus, launch: Launch, model: Model | None, request: LaunchRequest | None
@@ -240,18 +287,60 @@ def kv_dtype_or_attention_unsupported_by_gpu(
     if cache == "auto" and model and model.quantization and model.quantization.kv_cache:
         cache = model.quantization.kv_cache
     version = release(launch.version)
+    backends = [
+        entry
+        for entry in table("attention-backends").rows
+        if version and SpecifierSet(entry["versions"]).contains(version, prereleases=True)
+    ]
+    forced = [entry for entry in backends if isinstance(backend, str) and entry["backend"] == backend.upper()]
+    for known in forced:
+        platform, misses = known.get("platform") if launch.platform == "cuda" else None, None
+        if model and not _latent_off(launch, request):
+            misses = _misses(known, model)
+        if platform or misses:
+            yield fail(
+                "attention backend {backend} has not what this needs ({needs}): vLLM {version} answers 'Selected "
+                "backend is not valid for this configuration' or 'Invalid attention backend'. Leave the choice to "
+                "vLLM: drop --attention-backend and VLLM_ATTENTION_BACKEND",
+                evidence=(
+                    seen("attention backend", backend, "arguments"),
+                    seen("attention", misses or "on a GPU", model.source.where if model else "NVML"),
+                ),
+                where=argument(launch, "attention_backend"),
+                backend=known["backend"],
+                needs=f"a GPU of NVIDIA; it is for {platform}" if platform else misses,
+                version=launch.version,
+            )
     for name, capability in _kinds(taken(gpus, launch)).items():
         if capability is None:
             yield skip("the compute capability of {gpu} was not read", gpu=name)
             continue
-        for known in table("attention-backends").rows:
-            if (
-                isinstance(backend, str)
-                and known["backend"] == backend.upper()
-                and version
-                and SpecifierSet(known["versions"]).contains(version, prereleases=True)
-                and not _pair(known["least"]) <= capability <= _pair(known["most"])
-            ):
+        sparse = [entry for entry in backends if entry.get("sparse")]
+        if (
+            sparse
+            and model
+            and any(cache.sparse for cache in _latent(model))
+            and not _heads(model)
+            and not any(_pair(entry["least"]) <= capability <= _pair(entry["most"]) for entry in sparse)
+        ):
+            yield fail(
+                "{model} attends sparsely over a latent cache, and vLLM {version} has kernels for that on compute "
+                "capability {capabilities} only; {gpu} has {capability}: 'No valid attention backend found'. Serve it "
+                "on such a GPU, or look for a fork or another engine that brings kernels for this one",
+                evidence=(
+                    seen("attention", "sparse latent (DSA)", model.source.where),
+                    seen("compute capability", _text(capability), gpus.assumed or "NVML"),
+                ),
+                model=model.name,
+                version=launch.version,
+                capabilities=listed(
+                    f"{least} to {most}" for least, most in sorted({(one["least"], one["most"]) for one in sparse})
+                ),
+                gpu=name,
+                capability=_text(capability),
+            )
+        for known in forced:
+            if not _pair(known["least"]) <= capability <= _pair(known["most"]):
                 yield fail(
                     "attention backend {backend} works on compute capability {least} to {most}, and {gpu} has "
                     "{capability}: vLLM answers 'Selected backend is not valid for this configuration'. Leave the "

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from packaging.version import Version
+
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import CacheForecast, Estimate, Forecast, Gpus, Launch, LaunchRequest, Model, Place
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 from llmdoctor_core.units import GIB, gib
 
-from .launches import argument, flag, variable
+from .launches import argument, flag, release, variable
 from .tables import table
 
 LENGTH = "max_model_len"
@@ -235,6 +237,14 @@ def context_lowered_silently(
             return
         total = sum(size for size in memory if size)
         tier = next(entry for entry in table("ollama-contexts").rows if total < entry["below_gib"] * GIB)
+        version = release(request.version)
+        if version and version < Version(tier["since"]):
+            yield skip(
+                "Ollama {version} is older than {since}: its default context does not follow the GPU memory",
+                version=request.version,
+                since=tier["since"],
+            )
+            return
         yield warn(
             "without OLLAMA_CONTEXT_LENGTH Ollama {since} and later give a context of {tokens} tokens on {memory} of "
             "GPU memory: more than fits moves layers to the CPU, less cuts long prompts. Set OLLAMA_CONTEXT_LENGTH to "

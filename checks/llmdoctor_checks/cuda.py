@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from llmdoctor_core.check import check
-from llmdoctor_core.facts import Container, Gpus, NvidiaDriver, TargetEnvironment, Unavailable
+from llmdoctor_core.facts import Container, Gpus, NvidiaDriver, Place, TargetEnvironment, Unavailable
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 
 from .launches import listed, release
@@ -119,7 +119,7 @@ def forward_compatibility_unsupported(driver: NvidiaDriver, container: Container
 
 
 @check("CUDA204", "driver-library-mismatch", remedy="by-hand")
-def driver_library_mismatch(driver: NvidiaDriver | Unavailable) -> Iterator[Finding]:
+def driver_library_mismatch(driver: NvidiaDriver | Unavailable, container: Container | None) -> Iterator[Finding]:
     """The driver's libraries and its loaded kernel module have different versions."""
     if isinstance(driver, Unavailable):
         if "different versions" in driver.reason:
@@ -132,6 +132,24 @@ def driver_library_mismatch(driver: NvidiaDriver | Unavailable) -> Iterator[Find
         else:
             yield skip("the driver was not observed: {reason}", reason=driver.reason)
         return
+    version, offered = release(driver.kernel_module_version or driver.version), release(driver.cuda_version)
+    own = _own_cuda(version) if version else None
+    first = container.libcuda[0] if container and container.libcuda and not _compat_first(container) else None
+    if first and own and offered and offered > own:
+        yield warn(
+            "{path} offers CUDA {offered}, and driver {driver} comes with CUDA {own}: it belongs to another, newer "
+            "driver ('unsupported display driver / cuda driver combination'). Install the libraries of driver "
+            "{driver} alone (dpkg -l 'libnvidia-compute*', rpm -qa 'nvidia*'), or the newer driver as a whole",
+            evidence=(
+                seen("CUDA of libcuda", driver.cuda_version, first),
+                seen("driver", driver.version, "/proc/driver/nvidia/version"),
+            ),
+            where=Place(kind="file", name=first),
+            path=first,
+            offered=str(offered),
+            driver=driver.version,
+            own=str(own),
+        )
     if driver.nvml_version is None or driver.kernel_module_version is None:
         yield skip("the versions of the driver's library and of its kernel module were not both read")
         return

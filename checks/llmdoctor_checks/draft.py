@@ -17,6 +17,8 @@ from .tables import table
 HETEROGENEOUS_SINCE = Version("0.25")
 """use_heterogeneous_vocab exists since vLLM 0.25.0 (config/speculative.py): greedy requests only, V1 model runner."""
 SAME_VOCABULARY_SINCE = Version("0.15")
+DRAFTS_END_SINCE = Version("0.11.1")
+"""Beyond the draft's own length nothing is drafted (v1/worker/gpu_model_runner.py input_fits_in_drafter)."""
 CONFIG = Place(kind="argument", name="--speculative-config")
 
 
@@ -169,4 +171,41 @@ def draft_tensor_parallel_differs(launch: Launch) -> Iterator[Finding]:
             where=CONFIG,
             asked=asked,
             tensor=tensor,
+        )
+
+
+@check("DRAFT404", "draft-context-below-target", runtimes={"vllm"})
+def draft_context_below_target(launch: Launch, draft: Draft | Unavailable) -> Iterator[Finding]:
+    """The draft was trained for fewer tokens than a request may have."""
+    if isinstance(draft, Unavailable):
+        if not draft.permanent:
+            yield skip("the draft model was not read: {reason}", reason=draft.reason)
+        return
+    length, its, version = launch.get("max_model_len"), draft.model.training_length, release(launch.version)
+    if not isinstance(length, int) or its is None or its >= length:
+        return
+    evidence = (
+        seen("context of the draft", its, draft.model.source.where),
+        seen("max_model_len", length, "arguments"),
+    )
+    if version and version < DRAFTS_END_SINCE:
+        yield warn(
+            "the draft was trained for {draft} tokens and requests may have {length}: vLLM {version} drafts on beyond "
+            "that, and longer requests end in an error or in wrong memory accesses. Set --max-model-len {draft}, take "
+            "vLLM 0.11.1 or newer (it stops drafting there), or a draft of the target's context",
+            evidence=evidence,
+            where=CONFIG,
+            draft=its,
+            length=length,
+            version=launch.version,
+        )
+    else:
+        yield warn(
+            "the draft was trained for {draft} tokens and requests may have {length}: from token {draft} on vLLM "
+            "drafts nothing, so long requests run at the speed without speculation. Take a draft of the target's "
+            "context, or expect that",
+            evidence=evidence,
+            where=CONFIG,
+            draft=its,
+            length=length,
         )

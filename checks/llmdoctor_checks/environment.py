@@ -97,8 +97,10 @@ def interpreter_broken(broken: BrokenInterpreter | None, target: TargetEnvironme
 
 
 @check("PY311", "package-missing", runtimes=PYTHON_RUNTIMES)
-def package_missing(target: TargetEnvironment, request: LaunchRequest) -> Iterator[Finding]:
-    """The server, or a package it requires, is not installed in the target environment."""
+def package_missing(
+    target: TargetEnvironment, request: LaunchRequest, launch: Launch | None, model: Model | None
+) -> Iterator[Finding]:
+    """The server, or a package that it or this launch requires, is not installed in the target environment."""
     engine = _engine(target, request)
     if engine is None:
         yield fail(
@@ -130,6 +132,37 @@ def package_missing(target: TargetEnvironment, request: LaunchRequest) -> Iterat
                 specifier=requirement.specifier,
                 python=target.python,
             )
+
+    version = release(engine.version)
+    for entry in table("optional-packages").rows:
+        if entry["runtime"] != request.runtime or version is None or target.has(entry["package"]):
+            continue
+        if "plugin" in entry["package"] or not SpecifierSet(entry["versions"]).contains(version, prereleases=True):
+            continue
+        if entry["value"] in _asked(entry["feature"], launch, model):
+            yield fail(
+                "{feature} {value} needs {package}, which {engine} {version} does not require by itself and the "
+                "environment does not have: the start stops with ImportError. {python} -m pip install {package}",
+                evidence=(
+                    seen(entry["feature"].replace("_", " "), entry["value"], "arguments, config.json"),
+                    seen(entry["package"], "not installed", target.python),
+                ),
+                where=Place(kind="package", name=entry["package"]),
+                feature=entry["feature"].replace("_", " "),
+                value=entry["value"],
+                package=entry["package"],
+                engine=engine.name,
+                version=engine.version,
+                python=target.python,
+            )
+
+
+def _asked(feature: str, launch: Launch | None, model: Model | None) -> set[str]:
+    """What the launch, or the checkpoint, asks of a feature of the server."""
+    asked = {str(launch.get(feature))} if launch and launch.get(feature) else set()
+    if feature == "quantization" and model and model.quantization:
+        asked.add(model.quantization.method)
+    return asked
 
 
 @check("PY303", "pinned-version-differs", runtimes=PYTHON_RUNTIMES, remedy="install-pinned-version")
@@ -330,6 +363,10 @@ def _hits(
     """Whether the circumstances under which a release is bad are known to hold."""
     if "python" in entry and not _satisfied(entry["python"], _python(target)):
         return False
+    if "beside" in entry:
+        beside = target.has(entry["beside"])
+        if beside is None or not _satisfied(entry["beside_versions"], beside.version):
+            return False
     if "glibc" in entry:
         have, need = release(system.glibc) if system else None, release(entry["glibc"])
         if have is None or need is None or have >= need:
@@ -393,6 +430,9 @@ def two_engines_in_one_environment(target: TargetEnvironment) -> Iterator[Findin
         for name in sorted(pins[first].keys() & pins[second].keys())
         if pins[first][name] != pins[second][name]
     ]
+    names = {canonicalize_name(engine.name) for engine in engines}
+    if not clashes and any(canonicalize_name(need.name) in names for engine in engines for need in engine.requires):
+        return  # one is built on the other (SGLang before 0.4.7 requires vLLM)
     report = fail if clashes else warn
     yield report(
         "{engines} share one environment and pin {count} packages differently ({clashes}): installing one breaks the "

@@ -17,6 +17,8 @@ from llmdoctor_core.facts import (
     TargetEnvironment,
 )
 
+from .tables import Row, table
+
 
 def size(launch: Launch, name: str) -> int:
     """A parallel size of the launch (``tensor_parallel_size``), 1 where it is not set."""
@@ -66,6 +68,35 @@ def release(text: str | None) -> Version | None:
         return Version(text) if text else None
     except ValueError:  # InvalidVersion, or a number of more digits than Python reads
         return None
+
+
+def within(row: Row, version: Version) -> bool | None:
+    """Whether a release has what the row names: ``since`` and ``last`` are the first and last release seen with it,
+    ``absent_in`` and ``gone_in`` their neighbours without; None for a release between two that were looked at."""
+    since, absent, last, gone = (release(row.get(key)) for key in ("since", "absent_in", "last", "gone_in"))
+    if (since is None or version >= since) and (last is None or version <= last):
+        return True
+    if (absent is not None and version <= absent) or (gone is not None and version >= gone):
+        return False
+    return None
+
+
+def releases_of(name: str) -> tuple[Version, Version]:
+    """The oldest and the newest release that a table was made from, by its title."""
+    oldest, newest = table(name).title.rpartition("releases, ")[2].rstrip(")").split(" to ")
+    return Version(oldest), Version(newest)
+
+
+def known_by_name(kind: str, name: str, version: Version) -> tuple[bool | None, Row | None]:
+    """Whether the release of vLLM knows the name, and the row that says since when or until when another does."""
+    rows = [row for row in table("vllm-names").rows if row["kind"] == kind and name in row["names"]]
+    oldest, newest = releases_of("vllm-names")
+    if version < oldest:
+        return None, None
+    if not rows:
+        return (None if version > newest else False), None
+    answers = [within(row, version) for row in rows]
+    return (True if True in answers else None if None in answers else False), rows[-1]
 
 
 def installed(target: TargetEnvironment, *names: str) -> Distribution | None:

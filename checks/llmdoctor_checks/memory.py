@@ -58,6 +58,10 @@ def _left(memory: DeviceMemory, *parts: str) -> int | None:
     return memory.budget - sum(part for part in taken if part is not None)
 
 
+MATCHES_BELOW_A_BLOCK_SINCE = Version("0.26")
+"""--prefix-match-unit came with it (vllm config/cache.py)."""
+
+
 @check("MEM801", "weights-do-not-fit", runtimes={"vllm", "llamacpp"}, remedy="raise-tensor-parallel-size")
 def weights_do_not_fit(launch: Launch, model: Model, forecast: Forecast) -> Iterator[Finding]:
     """The model's weights alone are larger than the memory they may take."""
@@ -431,12 +435,36 @@ def host_caches_uncounted(
 @check("MEM808", "cache-promise-lost", runtimes={"vllm", "llamacpp"}, remedy="lower-max-num-batched-tokens")
 def cache_promise_lost(launch: Launch, model: Model, forecast: Forecast | None) -> Iterator[Finding]:
     """A setting gives up what the model's sliding windows would save."""
+    cache = forecast.cache if forecast else None
+    block, length = cache.block_tokens if cache else None, launch.get("max_model_len")
+    version = release(launch.version)
+    states = any(isinstance(kept, State) for layer in model.layers for kept in layer.caches)
+    if (
+        launch.runtime == "vllm"
+        and states
+        and launch.given("enable_prefix_caching")
+        and launch.get("enable_prefix_caching")
+        and version
+        and version < MATCHES_BELOW_A_BLOCK_SINCE
+        and block
+        and isinstance(length, int)
+        and 2 * block > length
+    ):
+        yield warn(
+            "--enable-prefix-caching keeps whole blocks only, and beside recurrent layers a block has {block} tokens: "
+            "of a request of at most {length} tokens {blocks} block can ever be found again, of a shorter prompt than "
+            "a block nothing, and vLLM says so nowhere. Raise --max-model-len, or leave prefix caching out",
+            evidence=(seen("block", f"{block} tokens", "forecast"), seen("max_model_len", length, "arguments")),
+            where=argument(launch, "enable_prefix_caching"),
+            block=block,
+            length=length,
+            blocks="one" if block <= length else "no",
+        )
     windows = [
         kept for layer in model.layers for kept in layer.caches if isinstance(kept, SlidingWindow | ChunkedLocal)
     ]
     if not windows:
         return
-    cache = forecast.cache if forecast else None
     have = gib(cache.bytes_per_request) if cache else "-"
     window = max(kept.window if isinstance(kept, SlidingWindow) else kept.chunk for kept in windows)
     if launch.runtime == "llamacpp" and launch.get("swa_full"):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import (
     Forecast,
@@ -18,8 +21,8 @@ from llmdoctor_core.facts import (
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 from llmdoctor_core.units import gib
 
-from .launches import listed, refusal, release
-from .tables import table
+from .launches import known_by_name, listed, refusal, release
+from .tables import Row, table
 
 HUGGING_FACE_RUNTIMES = ("vllm", "sglang", "trtllm")
 SLOW_TOKENIZER_NEEDS = {
@@ -28,6 +31,10 @@ SLOW_TOKENIZER_NEEDS = {
     "tekken.json": "mistral-common",
 }
 """What reads a vocabulary where there is no tokenizer.json (transformers, vLLM's mistral mode)."""
+SAME_METHOD = {"compressed_tensors": "compressed-tensors", "intel/auto-round": "auto-round"}
+"""Other spellings in config.json (vLLM config/model.py)."""
+READ_AS_ANOTHER = {"auto-round", "inc", "awq", "gptq", "mxfp4", "mxfp8", "modelopt", "fp8"}
+"""Methods that some quantization class takes over under its own name (override_quantization_method)."""
 
 
 OWN_FORMATS = ("hf", "safetensors", "pt", "npcache", "mistral", "bitsandbytes", "fastsafetensors")
@@ -264,6 +271,9 @@ def architecture_unsupported_by_runtime(launch: Launch, model: Model, forecast: 
             "vLLM {version} is newer than the table of architectures ({newest})", version=launch.version, newest=newest
         )
         return
+    if not rows and model.source.origin == "catalogue":
+        yield skip("the built-in catalogue may hold another class name than the model's own files: {name}", name=name)
+        return
     if not rows:
         yield warn(
             "no release of vLLM up to {newest} has {architecture} in its registry: vLLM then tries its Transformers "
@@ -376,3 +386,71 @@ def quantization_config_contradicts(model: Model) -> Iterator[Finding]:
             where=Place(kind="file", name=source.where),
             model=source.name,
         )
+
+
+@check("MODEL518", "quantization-unknown-to-version", runtimes={"vllm"})
+def quantization_unknown_to_version(
+    launch: Launch, model: Model, target: TargetEnvironment | None
+) -> Iterator[Finding]:
+    """This release of vLLM does not have the checkpoint's quantization method, or keeps it in a plug-in."""
+    own = model.config.get("quantization_config")
+    stored = own.get("quant_method") if isinstance(own, dict) else None
+    method = "gguf" if model.source.gguf is not None else stored or launch.get("quantization")
+    version = release(launch.version)
+    if not isinstance(method, str) or version is None:
+        return
+    method = SAME_METHOD.get(method.lower(), method.lower())
+    known, row = known_by_name("quantization", method, version)
+    if known is not False or method in READ_AS_ANOTHER:
+        return
+    plugin = next((entry for entry in table("optional-packages").rows if _brings(entry, method, version)), None)
+    # The newest release stands in where none was observed: an older one may still have the method.
+    report = warn if launch.version_assumed else fail
+    evidence = (
+        seen("quant_method", method, model.source.where),
+        seen("vLLM", launch.version, "assumed" if launch.version_assumed else "observed"),
+    )
+    if plugin:
+        if target is None or target.has(plugin["package"]) is None:
+            yield report(
+                "vLLM has {method} in the package {plugin} since {since}, no longer in itself, and this is "
+                "{version}: 'Unknown quantization method: {method}'. Install {plugin} into the environment, or take "
+                "vLLM {last}",
+                evidence=evidence,
+                where=Place(kind="package", name=plugin["package"]),
+                method=method,
+                plugin=plugin["package"],
+                since=row["gone_in"] if row else "-",
+                version=launch.version,
+                last=row["last"] if row else "-",
+            )
+        return
+    yield report(
+        "vLLM {version} does not know quantization method {method}: 'Unknown quantization method: {method}'. "
+        "{releases}; otherwise take a checkpoint quantized in another way, or the 16-bit one",
+        evidence=evidence,
+        where=Place(kind="file", name=model.source.where),
+        version=launch.version,
+        method=method,
+        releases=_releases(row),
+    )
+
+
+def _brings(entry: Row, method: str, version: Version) -> bool:
+    return (
+        entry["feature"] == "quantization"
+        and entry["value"] == method
+        and "plugin" in entry["package"]
+        and SpecifierSet(entry["versions"]).contains(version, prereleases=True)
+    )
+
+
+def _releases(row: Row | None) -> str:
+    if row is None:
+        return "No release of vLLM has it"
+    first, last = row.get("since"), row.get("last")
+    return (
+        f"vLLM {first} to {last} have it"
+        if first and last
+        else f"vLLM has it {f'since {first}' if first else f'until {last}'}"
+    )

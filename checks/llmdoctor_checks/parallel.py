@@ -11,7 +11,8 @@ from llmdoctor_core.facts import Forecast, Full, Gpus, Latent, Launch, Model, Pl
 from llmdoctor_core.finding import Finding, Outcome, fail, seen, warn
 from llmdoctor_core.runtimes.vllm.refusals import expert_ranks, refines_expert_blocks
 
-from .launches import argument, flag, listed, ranks, refusal, size
+from .launches import argument, flag, listed, ranks, refusal, release, releases_of, size, within
+from .tables import table
 
 TENSOR = "tensor_parallel_size"
 
@@ -224,3 +225,30 @@ def experts_or_dimension_not_divisible(launch: Launch, model: Model) -> Iterator
                     one for one in sizes_that_divide(width, 2 * tensor) if not model.heads or model.heads % one == 0
                 ),
             )
+
+
+@check("TP706", "pipeline-parallel-unsupported", runtimes={"vllm"})
+def pipeline_parallel_unsupported(launch: Launch, model: Model) -> Iterator[Finding]:
+    """The model's layers cannot be dealt out to pipeline stages: its class in vLLM does not take part in that."""
+    stages, version = size(launch, "pipeline_parallel_size"), release(launch.version)
+    if stages == 1 or version is None or model.source.gguf is not None or version < releases_of("vllm-pipeline")[0]:
+        return
+    rows = [row for row in table("vllm-pipeline").rows if model.architecture in row["architectures"]]
+    refused = next((row for row in rows if within(row, version)), None)
+    if refused is None:
+        return
+    gone = refused.get("gone_in")
+    yield fail(
+        "{architecture} has no pipeline parallelism in vLLM {version}: 'Pipeline parallelism is not supported for this "
+        "model'. Use --tensor-parallel-size {stages} without {flag}{instead}",
+        evidence=(
+            seen("architectures", model.architecture, model.source.where),
+            seen("vLLM", launch.version, "assumed" if launch.version_assumed else "observed"),
+        ),
+        where=argument(launch, "pipeline_parallel_size"),
+        architecture=model.architecture,
+        version=launch.version,
+        stages=stages * size(launch, TENSOR),
+        flag=flag(launch, "pipeline_parallel_size"),
+        instead=f", or vLLM {gone}" if gone else "",
+    )

@@ -45,6 +45,7 @@ REFERENCE = re.compile(r"\$\{[A-Z][A-Z0-9_]*\}|\$[A-Z][A-Z0-9_]*")
 """A variable's name in place of its value: no secret itself."""
 MOST_CONFIG = 1 << 20
 """Characters of a ``--config`` file that are read."""
+MOST_ADAPTERS = 64
 
 
 class Intake(Struct, frozen=True, kw_only=True):
@@ -113,6 +114,8 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
     draft = intake.draft or runtime.draft_reference(found.argv)
     if reference and (variable := UNSET.search(reference)):
         raise InputError(_unset(f"the model is {reference!r}", variable[0], file) + ", or name the model with --model")
+    if name == "vllm" and file is None:
+        config_files |= _adapter_files(found.argv, config_files)
     launch = LaunchRequest(
         runtime=name,  # type: ignore[arg-type]  # runtimes.runtime knows it
         argv=without_secrets(found.argv),
@@ -331,6 +334,21 @@ def _config_files(argv: tuple[str, ...], file: str | None) -> dict[str, str]:
         except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a NUL
             if file is None:
                 raise InputError(f"--config {path}: {error}") from None
+    return files
+
+
+def _adapter_files(argv: tuple[str, ...], config_files: dict[str, str]) -> dict[str, str]:
+    """Text of the configurations of local LoRA adapters; one that cannot be read is left out."""
+    from .runtimes.vllm.arguments import adapter_references
+
+    files = {}
+    for path in adapter_references(argv, config_files)[:MOST_ADAPTERS]:
+        try:
+            if Path(path).is_file():
+                with Path(path).open(encoding="utf-8") as opened:
+                    files[path] = opened.read(MOST_CONFIG)
+        except (OSError, ValueError):  # ValueError: no UTF-8, or a path with a NUL
+            continue
     return files
 
 

@@ -325,6 +325,10 @@ CASES: dict[str, Example] = {
         (source(), request(model="org/model")),
     ),
     "MODEL515": Example((source(notes=("tokenizer.json holds no vocabulary that llmdoctor can read",)),), (source(),)),
+    "MODEL518": Example(
+        (launch(version="0.32.0"), model(source=source(config={"quantization_config": {"quant_method": "aqlm"}}))),
+        (launch(version="0.32.0"), model(source=source(config={"quantization_config": {"quant_method": "awq"}}))),
+    ),
     "MODEL516": Example(
         (
             model(
@@ -401,6 +405,10 @@ CASES: dict[str, Example] = {
         (launch(version="0.12.0", speculative_config={"model": "org/draft"}),),
         (launch(version="0.15.0", speculative_config={"model": "org/draft"}),),
     ),
+    "DRAFT404": Example(
+        (launch(version="0.32.0"), Draft(model=model(training_length=2048))),
+        (launch(version="0.32.0"), Draft(model=model())),
+    ),
     "DRAFT403": Example(
         (launch(tensor_parallel_size=2, speculative_config={"model": "d", "draft_tensor_parallel_size": 1}),),
         (launch(tensor_parallel_size=2, speculative_config={"model": "d"}),),
@@ -418,6 +426,10 @@ CASES: dict[str, Example] = {
         ),
     ),
     "TP704": Example((launch(tensor_parallel_size=4), TWO), (TP2, TWO)),
+    "TP706": Example(
+        (launch(pipeline_parallel_size=2), model(architecture="Gemma3nForConditionalGeneration")),
+        (launch(pipeline_parallel_size=2), model()),
+    ),
     "TP705": Example((launch(tensor_parallel_size=2), model(intermediate_size=1001)), (TP2, model())),
     "CTX601": Example(
         (
@@ -502,6 +514,16 @@ CASES: dict[str, Example] = {
     "ARG904": Example(
         (request(environment={"LM_CACHE_MAX_LOCAL_CPU_SIZE": "5"}),),
         (request(environment={"LMCACHE_MAX_LOCAL_CPU_SIZE": "5"}),),
+    ),
+    "MODEL517": Example(
+        (
+            launch(lora_modules=["a=/ad"], max_lora_rank=16),
+            request(config_files={"/ad/adapter_config.json": '{"r": 64}'}),
+        ),
+        (
+            launch(lora_modules=["a=/ad"], max_lora_rank=64),
+            request(config_files={"/ad/adapter_config.json": '{"r": 64}'}),
+        ),
     ),
     "ARG905": Example((launch(max_num_batched_tokens=128),), (launch(),)),
     "HOST101": Example(

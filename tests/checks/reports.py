@@ -18,6 +18,7 @@ from llmdoctor_core.facts import (
     GpuProcess,
     ImportAnnotations,
     JitCompiler,
+    Latent,
     Layer,
     Link,
     Links,
@@ -170,6 +171,13 @@ def connector(name: str, version: str = "0.32.0", *packages: str) -> tuple[Fact,
     installed = target(*(distribution(package, "1.0") for package in packages))
     return (launch(version=version, kv_transfer_config=config), installed, request())
 
+
+VOLTA = gpus(name="Tesla V100-SXM2-32GB", compute_capability=(7, 0))
+AWQ = Quantization(method="awq", bits=4, group_size=128)
+PACKED = Quantization(method="compressed-tensors", bits=4, format="pack-quantized")
+SPARSE_LATENT = model(
+    layers=(Layer(caches=(Latent(rank=512, rope_dim=64, heads=128, key_dim=192, value_dim=128, sparse=True),)),) * 4
+)
 
 REPORTS: dict[str, tuple[Fact, ...]] = {
     "chat-tmpl-base": no_template(),
@@ -484,5 +492,58 @@ REPORTS: dict[str, tuple[Fact, ...]] = {
     "flag-enable-reasoning": (
         launch(problems=(ArgumentProblem(kind="removed", flag="--enable-reasoning", detail="gone"),)),
     ),
+    "awq-v100": (VOLTA, launch(version="0.4.0.post1", default=("dtype",)), model(quantization=AWQ)),
+    "ct-2080ti": (t4(), launch(version="0.10.2"), model(quantization=PACKED)),
+    "ct-v100-1cat": (VOLTA, launch(version="0.19.1"), model(quantization=PACKED)),
+    "dsv32-ampere": (gpus(8), launch(version="0.13.0", tensor_parallel_size=8), SPARSE_LATENT),
+    "dsv32-cutlass": (
+        gpus(8, name="NVIDIA B200", compute_capability=(10, 0)),
+        launch(version="0.12.0", tensor_parallel_size=8),
+        request(environment={"VLLM_ATTENTION_BACKEND": "CUTLASS_MLA"}),
+        SPARSE_LATENT,
+    ),
+    "gemma4-fi-512": (
+        gpus(compute_capability=(12, 0)),
+        launch(version="0.19.1", attention_backend="FLASHINFER"),
+        model(layers=(Layer(caches=(Full(kv_heads=2, key_dim=512, value_dim=512),)),) * 4),
+    ),
+    "sdpa-cuda": (gpus(), launch(version="0.7.3", attention_backend="TORCH_SDPA"), model()),
+    "fp8kv-3090": (gpus(compute_capability=(8, 6)), launch(version="0.11.0", kv_cache_dtype="fp8"), model()),
+    "parser-openai": (launch(version="0.10.1", tool_call_parser="openai"),),
+    "chunk-off": (
+        launch(version="0.24.0", enable_chunked_prefill=False, max_num_batched_tokens=8192, max_model_len=131072),
+    ),
+    "bnb-missing-gpustack": (
+        target(distribution("vllm", "0.8.5.post1")),
+        launch(version="0.8.5.post1"),
+        request(),
+        model(quantization=Quantization(method="bitsandbytes")),
+    ),
+    "bnb-missing-sgl": (
+        target(distribution("sglang", "0.4.1")),
+        request("sglang"),
+        model(quantization=Quantization(method="bitsandbytes")),
+    ),
+    "gguf-sd3": (llama("b4000"), gguf("sd3")),
+    "compat-cuda13-5090": compat_first("595.58.03", "13.1", "NVIDIA GeForce RTX 5090"),
+    "ik-cu13-3090": compat_first("580.159.03", "13.1", "NVIDIA GeForce RTX 3090"),
+    "libcuda-newer-545": (
+        NvidiaDriver(version="545.23.08", kernel_module_version="545.23.08", cuda_version="12.5"),
+        container(kind="none"),
+    ),
+    "tf5-vllm011": (target(distribution("vllm", "0.11.0"), distribution("transformers", "5.0.0")),),
+    "tf5-pin": (
+        target(distribution("vllm", "0.17.1", "transformers<5,>=4.56.0"), distribution("transformers", "5.3.0")),
+        request(),
+    ),
+    "torch-221": (target(distribution("vllm", "0.3.2", "torch==2.1.2"), distribution("torch", "2.2.1")), request()),
+    "gb10-pip": (target(distribution("torch", "2.9.0"), torch_cuda="none"),),
+    "tp2-spark": (launch(version="0.15.0", tensor_parallel_size=2), gpus(compute_capability=(12, 1))),
+    "prefix-inert-qwen35": (
+        launch(version="0.19.1", enable_prefix_caching=True, max_model_len=1024),
+        HYBRID,
+        forecast(cache=cache(block_tokens=528)),
+    ),
+    "vllm-draft-ctx": (launch(version="0.9.2"), Draft(model=model(training_length=2048))),
 }
 """By the report's id."""

@@ -22,7 +22,7 @@ def test_a_pin_for_another_python_is_not_ours() -> None:
         requires=(Requirement(name="numpy", specifier="==1.0", marker='python_version < "3.9"'),),
     )
     assert environment.pinned_version_differs(target(engine, distribution("numpy", "2.2.0")), request()) == []
-    assert environment.package_missing(target(engine), request()) == []
+    assert environment.package_missing(target(engine), request(), None, None) == []
 
 
 def test_torch_of_another_version_is_worse_than_a_helper() -> None:

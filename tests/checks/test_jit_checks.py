@@ -123,4 +123,4 @@ def test_forward_compatibility_on_a_data_center_gpu_is_fine() -> None:
 
 def test_nvml_that_refuses_for_its_version_names_the_cause() -> None:
     why = "the driver's library and the loaded kernel module are of different versions (reboot after a driver upgrade)"
-    assert [f.outcome for f in cuda.driver_library_mismatch(Unavailable(reason=why))] == [Outcome.FAIL]
+    assert [f.outcome for f in cuda.driver_library_mismatch(Unavailable(reason=why), None)] == [Outcome.FAIL]

@@ -39,7 +39,8 @@ class LaunchRequest(Fact, frozen=True, kw_only=True):
     entrypoint: Literal["serve", "llm"] = "serve"
     model: str | None = None
     config_files: dict[str, str] = {}
-    """Text of files that arguments name (vLLM's ``--config``), read at the rim, by path."""
+    """Text of files that arguments name (vLLM's ``--config``, the adapter_config.json of local LoRA adapters), read at
+    the rim, by path."""
     kv_memory: int | None = None
     """Bytes of the KV pool given by the person (``--kv-memory``), replacing the prediction of memory."""
     places: dict[str, Place] = {}

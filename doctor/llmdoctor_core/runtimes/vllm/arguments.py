@@ -150,6 +150,33 @@ def config_references(argv: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(words[i + 1] for i, word in enumerate(words[:-1]) if word == "--config")
 
 
+ADAPTER_CONFIG = "adapter_config.json"
+
+
+def adapter_folders(modules: Any) -> dict[str, str]:
+    """Name and path of each LoRA adapter in the value of ``--lora-modules``: ``name=path``, or JSON with both."""
+    folders: dict[str, str] = {}
+    for word in modules if isinstance(modules, list) else []:
+        text = str(word).strip()
+        if text.startswith("{"):
+            try:
+                given = json.loads(text)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(given, dict) and given.get("path"):
+                folders[str(given.get("name"))] = str(given["path"])
+        elif "=" in text:
+            name, _, path = text.partition("=")
+            folders[name] = path
+    return folders
+
+
+def adapter_references(argv: tuple[str, ...], config_files: dict[str, str] | None = None) -> tuple[str, ...]:
+    """Paths of the adapters' configurations that the arguments name, to be read at the rim where they are local."""
+    folders = adapter_folders(read(argv, releases.newest(), config_files).value("lora_modules"))
+    return tuple(f"{folder}/{ADAPTER_CONFIG}" for folder in folders.values())
+
+
 Word = tuple[str, Origin]
 
 

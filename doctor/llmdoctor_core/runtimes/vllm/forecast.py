@@ -30,6 +30,8 @@ from .memory import Pool
 from .planner import GIB, Outline, Plan, RefusedError, Spec
 from .since import release
 
+V1_ALONE_SINCE = (0, 9)
+"""Releases before may run what the V1 planner refuses on the V0 engine."""
 GROWS = {"full": "tokens", "latent": "tokens", "indexer": "tokens"}
 STATE_BLOCKS = (
     "max_num_seqs ({sequences}) exceeds available Mamba cache blocks ({blocks}). Each decode sequence requires one "
@@ -73,6 +75,8 @@ def forecast(launch: Launch, model: Model, gpus: Gpus | None, draft: Model | Non
     try:
         sized = _cache(launch, layout, pools)
     except RefusedError as error:
+        if error.code == "ARG903" and release(launch.version) < V1_ALONE_SINCE:
+            return replace(found, notes=(*notes, "this release runs such a model on its V0 engine, not planned here"))
         return replace(found, refused=refused or _as_refusal(error), notes=notes)
     refused = refused or _weights_refusal(launch, devices, kv_memory) or sized.refused
     return replace(found, cache=sized.cache, refused=refused, notes=notes)
