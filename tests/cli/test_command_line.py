@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shlex
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from command import run, started
 from llmdoctor_core.cli import COMMANDS, app
 from llmdoctor_core.state import state_folder
 
@@ -20,25 +20,15 @@ HEAVY = ("rich", "msgspec", "numpy", "huggingface_hub", "yaml", "packaging", "py
 QWEN = ("--offline", "--gpu", "A100-80GB", "--", "vllm", "serve", "Qwen/Qwen3-8B")
 
 
-def run(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "llmdoctor_core", *arguments],
-        input=stdin,
-        capture_output=True,
-        env={**os.environ, "LANG": "C.UTF-8", **environment},
-        timeout=60,
-    )
-
-
 def cpu_seconds(*arguments: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run(*arguments)
+    started(*arguments)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_help_takes_a_tenth_of_a_second_of_cpu() -> None:
-    run("--help")
+    started("--help")
     assert min(cpu_seconds("--help") for _ in range(5)) < 0.12
 
 
@@ -55,7 +45,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
 
 
 def test_a_check_without_a_gpu_takes_under_a_second() -> None:
-    run("check", *QWEN)
+    started("check", *QWEN)
     assert min(cpu_seconds("check", *QWEN) for _ in range(3)) < 1.0
 
 
@@ -100,7 +90,7 @@ def test_a_case_file_that_is_none_is_refused(text: bytes, tmp_path: Path) -> Non
 
 
 def test_the_main_job_reports_cache_and_verdict() -> None:
-    done = run("check", *QWEN)
+    done = started("check", *QWEN)
     text = done.stdout.decode()
     assert done.returncode == 0, text
     for part in ("READY", "cache.tokens", "max_concurrency", "GPU KV cache size:", "exit code 0"):
@@ -239,7 +229,7 @@ def test_explain_speaks_korean() -> None:
 
 @pytest.mark.parametrize("arguments", [("check", "-v", *QWEN), ("explain", "--lang", "ko", "CTX603"), ("list",)])
 def test_a_terminal_of_another_encoding_is_no_crash(arguments: tuple[str, ...]) -> None:
-    done = run(*arguments, PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
+    done = started(*arguments, PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
     assert (done.returncode, done.stderr) == (0, b"")
 
 

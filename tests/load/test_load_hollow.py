@@ -56,7 +56,7 @@ def model() -> Path:
 def web(model: Path) -> Iterator[str]:
     Ranges.files, Ranges.sent = {"model.gguf": model.read_bytes() + bytes(8 << 20), "page.gguf": b"<html>no</html>"}, 0
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ranges) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
 

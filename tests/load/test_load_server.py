@@ -77,7 +77,7 @@ def vllm() -> Iterator[str]:
         "vllm:spec_decode_num_accepted_tokens_total": 6, "vllm:spec_decode_num_draft_tokens_total": 10,
     }  # fmt: skip
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Vllm) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
 
