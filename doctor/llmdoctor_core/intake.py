@@ -46,6 +46,7 @@ REFERENCE = re.compile(r"\$\{[A-Z][A-Z0-9_]*\}|\$[A-Z][A-Z0-9_]*")
 MOST_CONFIG = 1 << 20
 """Characters of a ``--config`` file that are read."""
 MOST_ADAPTERS = 64
+NOT_SEEN = "which no folder of this host holds; give the model with --model: a copy here, or its name on the hub"
 
 
 class Intake(Struct, frozen=True, kw_only=True):
@@ -360,29 +361,33 @@ def _model(
     from .models.open import open_model
 
     if found.image and reference.startswith("/") and reference not in (intake.model, intake.draft):
-        reference = _on_host(reference, found, intake)
+        here = _on_host(reference, found, intake)
+        if here is None:
+            return Unavailable(reason=f"{reference} is a path inside the container, {NOT_SEEN}", permanent=True)
+        reference = here
     offline = intake.offline or environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     return open_model(reference, revision=intake.revision, offline=offline, environment=environ)
 
 
-def _on_host(reference: str, found: Deployment, intake: Intake) -> str:
-    """Where a path inside the container lies on this host, by the folders mounted into it.
+def _on_host(reference: str, found: Deployment, intake: Intake) -> str | None:
+    """Where a path inside the container lies on this host, by the folders mounted into it; None where none is here.
 
-    Raises InputError for one that is not here: what the container finds there is not known.
+    Raises InputError where the folder that is mounted over it is here and does not hold it.
     """
     beside = Path(intake.file).parent if intake.file and intake.file != "-" else Path()
     for target, source in sorted(found.mounts.items(), key=lambda mount: -len(mount[0])):
         inside = PurePosixPath(reference)
         if target and inside.is_relative_to(target) and source.startswith(("/", ".", "~")):
-            here = beside / os.path.expanduser(source) / inside.relative_to(target)  # noqa: PTH111 - no home, no error
+            folder = beside / os.path.expanduser(source)  # noqa: PTH111 - no home, no error
+            here = folder / inside.relative_to(target)
             if here.exists():
                 return str(here)
-    if Path(reference).exists():
-        return reference
-    raise InputError(
-        f"{reference} is a path inside the container, and no folder mounted into it holds it on this host; give the "
-        "model with --model: its copy here, or its name on the hub"
-    )
+            if folder.is_dir():
+                raise InputError(
+                    f"{reference} is a path inside the container, where {folder} is mounted at {target}, and it is not "
+                    "there; put the model into that folder, or name it with --model"
+                )
+    return reference if Path(reference).exists() else None
 
 
 def _draft(

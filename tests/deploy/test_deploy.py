@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from llmdoctor_core import deploy
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.examine import examine
-from llmdoctor_core.facts import LaunchRequest, ModelSource
+from llmdoctor_core.facts import LaunchRequest, ModelSource, Unavailable
 from llmdoctor_core.finding import Outcome
 from llmdoctor_core.intake import Intake, build_cases, without_secrets
 from llmdoctor_core.plugins import catalogue
@@ -331,11 +331,21 @@ def container(model: str, *options: str) -> ModelSource:
     return case.model
 
 
+def test_a_model_in_a_volume_leaves_the_other_checks() -> None:
+    words = ("docker", "run", "-v", "models:/models", "vllm/vllm-openai:v0.11.0", "--model", "/models/x", "--no-such")
+    (case,) = build_cases(Intake(command=words, gpu="L4", offline=True))
+    assert isinstance(case.model, Unavailable)
+    assert "give the model with --model" in case.model.reason
+    told = {finding.code: finding.outcome for finding in examine(case, catalogue().checks).findings}
+    assert told["ARG901"] is Outcome.FAIL
+    assert told["MODEL514"] is Outcome.SKIP
+
+
 def test_a_path_in_the_container_is_looked_for_where_it_is_mounted(tmp_path: Path) -> None:
     (tmp_path / "q.gguf").write_bytes(b"<html>")
     read_here = container("/models/q.gguf", "-v", f"{tmp_path}:/models:ro")
     assert read_here.where == str(tmp_path / "q.gguf")
-    with pytest.raises(InputError, match="path inside the container"):
+    with pytest.raises(InputError, match="it is not there"):
         container("/models/other.gguf", "-v", f"{tmp_path}:/models", "-v", "volume:/data")
     compose = """\
         services:
