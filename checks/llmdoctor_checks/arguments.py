@@ -167,7 +167,7 @@ def arguments_contradict(
             when=when,
         )
     refused = refusal(forecast, "ARG903")
-    if refused:
+    if refused and refused.detail.get("flag") not in {problem.flag for problem in launch.problems}:
         yield fail(
             "{runtime} {version} refuses these arguments with this model: '{message}'",
             evidence=(seen("refusal", refused.message, "forecast"),),

@@ -63,7 +63,10 @@ def replace_removed_argument(finding: Finding, facts: Facts) -> Alternatives:
         successor = problem.replacement or (problem.nearest if problem.kind == "unknown" else None)
         if problem.flag in SPECULATIVE or problem.kind not in ("unknown", "removed", "renamed"):
             continue
-        if successor and successor.startswith("-") and " " not in successor:
+        name = problem.flag.partition("=")[0]
+        if successor == problem.flag.replace("=", " ", 1):
+            yield (ReplaceArgument(flag=name, words=tuple(successor.split(" ", 1))),)
+        elif successor and successor.startswith("-") and " " not in successor:
             value = values.get(problem.flag.replace("_", "-"), "")
             yield (ReplaceArgument(flag=problem.flag, words=(successor, value) if value else (successor,)),)
 
@@ -72,7 +75,7 @@ def replace_removed_argument(finding: Finding, facts: Facts) -> Alternatives:
 def drop_argument(finding: Finding, facts: Facts) -> Alternatives:
     """Only where nothing takes its place: the person asked for something this version cannot do."""
     for problem in _told(finding, facts):
-        if problem.kind in ("unknown", "removed") and problem.flag not in SPECULATIVE:
+        if problem.kind in ("unknown", "removed") and not problem.replacement and problem.flag not in SPECULATIVE:
             yield (ReplaceArgument(flag=problem.flag, words=()),)
 
 

@@ -138,6 +138,14 @@ def offered(argv: tuple[str, ...], code: str, version: str, **environment: str) 
     return launches
 
 
+def test_an_equals_sign_that_llama_server_does_not_take_becomes_a_space() -> None:
+    request = LaunchRequest(runtime="llamacpp", version="b11434", argv=("llama-server", "-m", "m.gguf", "-c=4096"))
+    (action,) = actions("replace-removed-argument", Case(launch=request), "ARG901", flag="-c=4096")
+    launch = corrected(Case(launch=request), action).launch
+    assert isinstance(launch, LaunchRequest)
+    assert launch.argv == ("llama-server", "-m", "m.gguf", "-c", "4096")
+
+
 def test_an_lmcache_variable_gets_the_name_that_is_read() -> None:
     launches = offered(("vllm", "serve", "m"), "ARG904", "0.29.0", LM_CACHE_CHUNK_SIZE="256")
     assert launches == ["LMCACHE_CHUNK_SIZE=256 vllm serve m"]

@@ -70,7 +70,7 @@ def test_variable_that_nobody_reads_is_named_with_the_nearest() -> None:
 
 def test_equals_sign_is_not_taken() -> None:
     found = problem("--ctx-size=4096")
-    assert (found.kind, found.replacement) == ("invalid", "--ctx-size 4096")
+    assert (found.kind, found.replacement) == ("unknown", "--ctx-size 4096")
 
 
 def test_unknown_name_has_a_nearest() -> None:

@@ -166,7 +166,7 @@ def test_server_prints_what_was_forecast(name: str, arguments: tuple[str, ...]) 
         (("-np", "300"), "ARG903"),
         (("--no-such-argument",), "ARG901"),
         (("-c=4096",), "ARG901"),
-        (("-np", "0"), "ARG901"),
+        (("-np", "0"), "ARG903"),
     ],
 )
 def test_server_refuses_what_is_refused(arguments: tuple[str, ...], code: str) -> None:

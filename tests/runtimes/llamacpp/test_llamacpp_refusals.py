@@ -18,7 +18,7 @@ from llmdoctor_core.models import describe
         (("--no-such",), "ARG901", "--no-such: b11434 stops with 'invalid argument'"),
         (("--draft-max", "4"), "ARG902", "--draft-max"),
         (("-np", "300"), "ARG903", "n_seq_max must be <= 256"),
-        (("-np", "0"), "ARG901", "invalid value for n_parallel"),
+        (("-np", "0"), "ARG903", "invalid value for n_parallel"),
     ],
 )
 def test_refused(arguments: tuple[str, ...], code: str, words: str) -> None:
@@ -128,7 +128,7 @@ def test_a_negative_context_is_refused_and_takes_no_negative_bytes() -> None:
     """A real server (b10434) reads -5 as 4,294,967,291 tokens and does not start."""
     made = forecast(measured_model("tiny-qwen3-8b"), "-c", "-5")
     assert made.refused is not None
-    assert made.refused.code == "ARG901"
+    assert made.refused.code == "ARG903"
     assert made.cache is not None
     assert made.cache.bytes is not None
     assert made.cache.bytes > 0

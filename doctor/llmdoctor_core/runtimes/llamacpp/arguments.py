@@ -259,7 +259,7 @@ class _Reader:
         name, equals, value = flag.partition("=")
         word = words().get(name)
         if equals and word is not None and word.row.values == 1:
-            self._problem("invalid", typed, "llama-server takes no '=': it stops with 'invalid argument'",
+            self._problem("unknown", typed, "llama-server takes no '=': it stops with 'invalid argument'",
                           replacement=f"{name} {value}")  # fmt: skip
             self._value(word.row, [value], name, "given")
             return

@@ -20,7 +20,9 @@ from .placement import range_of, weights_range
 def refused(launch: Launch, model: Model, kept: Geometry, setting: Context, types: Types, build: int) -> Refusal | None:
     """The first reason why the server will not start, in the order in which it would say so."""
     for problem in launch.problems:
-        if problem.kind in ("unknown", "invalid", "incomplete"):
+        if problem.kind in ("invalid", "incomplete"):
+            return Refusal(code="ARG903", message=f"{problem.flag}: {problem.detail}", detail={"flag": problem.flag})
+        if problem.kind == "unknown":
             return Refusal(code="ARG901", message=f"{problem.flag}: {problem.detail}", detail={"flag": problem.flag})
         if problem.kind in ("removed", "renamed"):
             return Refusal(code="ARG902", message=f"{problem.flag}: {problem.detail}", detail={"flag": problem.flag})
