@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import Full, Launch, Model, SlidingWindow, State
 from llmdoctor_core.models.weights import VOCABULARY_PADDING
 
@@ -34,11 +35,18 @@ FINEST_BLOCK = 32
 
 
 def check(launch: Launch, model: Model, draft: Model | None) -> None:
-    """Raise RefusedError for the first thing that vLLM refuses without a GPU."""
+    """Raise RefusedError for the first thing that vLLM refuses without a GPU, InputError for what is not known."""
+    _check_stages(launch, model)
     check_length(launch, model)
     _check_heads(launch, model)
     _check_vocabulary(launch, model, draft)
     _check_expert_blocks(launch, model)
+
+
+def _check_stages(launch: Launch, model: Model) -> None:
+    stages, layers = int(launch.get("pipeline_parallel_size") or 1), len(model.layers)
+    if stages > max(layers, 1):
+        raise InputError(f"{stages} pipeline stages are asked for, and {model.name} has {layers} layers")
 
 
 def _check_heads(launch: Launch, model: Model) -> None:

@@ -33,6 +33,7 @@ from llmdoctor_core.facts import (
 )
 from llmdoctor_core.models.keys import Keys
 from llmdoctor_core.models.weights import stage_layers
+from llmdoctor_core.runtimes.numbers import WHOLE
 
 from . import planner, releases
 from .length import derived_length
@@ -340,10 +341,10 @@ def stage_partition(launch: Launch) -> tuple[int, ...] | None:
     given = launch.environment.get("VLLM_PP_LAYER_PARTITION")
     if not given:
         return None
-    try:
-        return tuple(int(part) for part in given.split(","))
-    except ValueError:
-        raise InputError(f"VLLM_PP_LAYER_PARTITION is {given!r}; it must be numbers of layers with commas") from None
+    parts = [int(part) if WHOLE.fullmatch(part) else 0 for part in given.split(",")]
+    if not all(parts):
+        raise InputError(f"VLLM_PP_LAYER_PARTITION is {given!r}; it must be numbers of layers above 0, with commas")
+    return tuple(parts)
 
 
 # ------------------------------------------------------------------ the layers
