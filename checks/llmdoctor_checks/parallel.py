@@ -164,11 +164,27 @@ def _split_widths(launch: Launch, model: Model) -> Iterator[tuple[str, int, int]
 @check("TP704", "more-ranks-than-gpus", runtimes={"vllm"}, remedy="fit-tensor-parallel-size")
 def more_ranks_than_gpus(launch: Launch, gpus: Gpus) -> Iterator[Finding]:
     """The launch asks for more GPUs than are visible."""
-    asked = ranks(launch)
+    asked, engines = ranks(launch), _engines_here(launch)
     nodes = launch.get("nnodes")
     ray = launch.get("distributed_executor_backend") == "ray"
     several = (isinstance(nodes, int) and nodes > 1) or (ray and launch.given("distributed_executor_backend"))
-    if asked <= len(gpus.visible) or several or not gpus.visible:
+    if asked * engines <= len(gpus.visible) or several or not gpus.visible:
+        return
+    if asked <= len(gpus.visible):
+        yield fail(
+            "{engines} data parallel engines of {ranks} ranks need {asked} GPUs on this node and {count} are visible: "
+            "an engine core dies ('Error setting CUDA_VISIBLE_DEVICES: local range'). Make more GPUs visible, lower "
+            "--data-parallel-size, or say with --data-parallel-size-local how many engines run here",
+            evidence=(
+                seen("visible GPUs", len(gpus.visible), gpus.assumed or "NVML, CUDA_VISIBLE_DEVICES"),
+                seen("data parallel engines", engines, "arguments"),
+            ),
+            where=argument(launch, "data_parallel_size") or Place(kind="argument", name="--data-parallel-size"),
+            engines=engines,
+            ranks=asked,
+            asked=asked * engines,
+            count=len(gpus.visible),
+        )
         return
     found = fail(
         "tensor times pipeline parallel size is {asked} and {count} GPUs are visible: vLLM refuses ('World size "
@@ -185,6 +201,14 @@ def more_ranks_than_gpus(launch: Launch, gpus: Gpus) -> Iterator[Finding]:
     )
     # an older release takes to Ray by itself: it starts where a cluster of several nodes is up, and waits where none is
     yield replace(found, outcome=Outcome.WARN) if ray else found
+
+
+def _engines_here(launch: Launch) -> int:
+    """Data parallel engines that this command starts on its node (vLLM engine/arg_utils.py)."""
+    if launch.get("data_parallel_size_local"):
+        return size(launch, "data_parallel_size_local")
+    one = launch.get("data_parallel_rank") is not None or launch.get("data_parallel_external_lb")
+    return 1 if one or launch.get("data_parallel_backend") == "ray" else size(launch, "data_parallel_size")
 
 
 @check("TP705", "experts-or-dimension-not-divisible", runtimes={"vllm", "sglang"}, remedy="fit-tensor-parallel-size")

@@ -130,6 +130,22 @@ def test_experts_in_blocks_are_cut_whole_or_refined() -> None:
     assert parts(version="0.29.0", tensor_parallel_size=8) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        ({"data_parallel_size": 2, "tensor_parallel_size": 2}, [4]),
+        ({"data_parallel_size": 4, "data_parallel_size_local": 2}, []),
+        ({"data_parallel_size": 8, "data_parallel_rank": 0}, []),
+        ({"data_parallel_size": 8, "data_parallel_backend": "ray"}, []),
+    ],
+)
+def test_data_parallel_engines_of_this_node_need_gpus_of_their_own(
+    arguments: dict[str, object], asked: list[int]
+) -> None:
+    found = parallel.more_ranks_than_gpus(launch(**arguments), gpus(2))
+    assert [finding.params["asked"] for finding in found] == asked
+
+
 def test_own_code_is_not_needed_where_the_engine_knows_the_type() -> None:
     known = source(config={"model_type": "qwen3", "auto_map": {"AutoConfig": "c.C"}})
     assert model.custom_code_not_trusted(launch(), known, None) == []

@@ -30,21 +30,26 @@ BLOCKS = (
     "The input_size of down's weight = {part} is not divisible by weight quantization block_k = {block}.",
 )
 """layers/quantization/fp8.py: create_weights of a fused MoE; since 0.29 scales are refined where that can be done."""
+MOST_RANKS = 1 << 12
+"""Tensor times pipeline parallel size; a larger number is a slip of the keyboard."""
 FINEST_BLOCK = 32
 """layers/fused_moe/oracle/fp8.py: refine_fp8_moe_block_shape."""
 
 
 def check(launch: Launch, model: Model, draft: Model | None) -> None:
     """Raise RefusedError for the first thing that vLLM refuses without a GPU, InputError for what is not known."""
-    _check_stages(launch, model)
+    _check_ranks(launch, model)
     check_length(launch, model)
     _check_heads(launch, model)
     _check_vocabulary(launch, model, draft)
     _check_expert_blocks(launch, model)
 
 
-def _check_stages(launch: Launch, model: Model) -> None:
+def _check_ranks(launch: Launch, model: Model) -> None:
     stages, layers = int(launch.get("pipeline_parallel_size") or 1), len(model.layers)
+    ranks = stages * int(launch.get("tensor_parallel_size") or 1)
+    if ranks > MOST_RANKS:
+        raise InputError(f"{ranks} ranks are asked for; no engine has more than {MOST_RANKS:,}")
     if stages > max(layers, 1):
         raise InputError(f"{stages} pipeline stages are asked for, and {model.name} has {layers} layers")
 
