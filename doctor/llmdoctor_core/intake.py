@@ -31,6 +31,7 @@ from .facts import (
     Unavailable,
 )
 from .probes.environment import shown, unless_secret
+from .redact import without_secrets
 from .units import whole
 
 HOST_FACTS = (
@@ -41,8 +42,6 @@ MOST_GPUS = 1024
 UNSET = re.compile(r"\$\{\w+[^}]*\}?|\$\(\w+[^)]*\)?|\$\w+|\{\{.*?\}\}")
 """A variable of a shell, compose, systemd or Kubernetes, or a template's, that stands as it was written."""
 NEWEST_BY_NAME = ("latest", "nightly", "main", "master")
-REFERENCE = re.compile(r"\$\{[A-Z][A-Z0-9_]*\}|\$[A-Z][A-Z0-9_]*")
-"""A variable's name in place of its value: no secret itself."""
 MOST_CONFIG = 1 << 20
 """Characters of a ``--config`` file that are read."""
 MOST_ADAPTERS = 64
@@ -177,26 +176,6 @@ def _no_runtime(argv: tuple[str, ...]) -> str:
         return f"cannot tell the runtime from {' '.join(argv[:3])!r}: give --runtime ({known})"
     example = "-- vllm serve Qwen/Qwen3-8B"
     return f"no launch given: put the server's command after --, e.g. {example}, or give --runtime ({known})"
-
-
-def without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Words of a command, the values of ``--api-key``, ``HF_TOKEN=`` and their like replaced by ``<set>``."""
-    kept: list[str] = []
-    flag, further = "", False
-    for word in words:
-        name, equals, value = word.partition("=")
-        if REFERENCE.fullmatch(value if equals else word):
-            kept.append(word)
-        elif flag and not (further and word.startswith("-")) and unless_secret(flag, word) != word:
-            kept.append("<set>")
-        elif equals:
-            kept.append(f"{name}={unless_secret(name.lstrip('-'), value)}")
-        else:
-            kept.append(word)
-        further = flag.replace("_", "-") == "api-key" and not word.startswith("-")  # vLLM takes several keys behind it
-        if not further:
-            flag = name.lstrip("-") if word.startswith("-") and not equals else ""
-    return tuple(kept)
 
 
 def _observe(found: Deployment, intake: Intake, environ: dict[str, str], file: str | None) -> dict[str, Any]:

@@ -17,7 +17,10 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from .case import Case
+from .probes.environment import unless_secret
 
+REFERENCE = re.compile(r"\$\{[A-Z][A-Z0-9_]*\}|\$[A-Z][A-Z0-9_]*")
+"""A variable's name in place of its value: no secret itself."""
 KINDS = ("key", "token", "credential", "secret", "prompt", "email", "user", "host", "address")
 PSEUDONYM = re.compile(rf"<({'|'.join(KINDS)})-(\d+)>")
 _ALREADY = rf"(?!<(?:{'|'.join(KINDS)})-\d+>)"
@@ -447,3 +450,23 @@ class Redactor:
         if _VERSION_FIELD.search(lowered) and _VERSION.fullmatch(value) and not re.search(_TOKEN, value):
             return value  # it may look like an address
         return self.text(value, where)
+
+
+def without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Words of a command, the values of ``--api-key``, ``HF_TOKEN=`` and their like replaced by ``<set>``."""
+    kept: list[str] = []
+    flag, further = "", False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if REFERENCE.fullmatch(value if equals else word):
+            kept.append(word)
+        elif flag and not (further and word.startswith("-")) and unless_secret(flag, word) != word:
+            kept.append("<set>")
+        elif equals:
+            kept.append(f"{name}={unless_secret(name.lstrip('-'), value)}")
+        else:
+            kept.append(word)
+        further = flag.replace("_", "-") == "api-key" and not word.startswith("-")  # vLLM takes several keys behind it
+        if not further:
+            flag = name.lstrip("-") if word.startswith("-") and not equals else ""
+    return tuple(kept)

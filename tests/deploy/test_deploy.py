@@ -16,8 +16,9 @@ from llmdoctor_core.errors import InputError
 from llmdoctor_core.examine import examine
 from llmdoctor_core.facts import LaunchRequest, ModelSource, Unavailable
 from llmdoctor_core.finding import Outcome
-from llmdoctor_core.intake import Intake, build_cases, without_secrets
+from llmdoctor_core.intake import Intake, build_cases
 from llmdoctor_core.plugins import catalogue
+from llmdoctor_core.redact import without_secrets
 from llmdoctor_core.remedy import launch_command
 from llmdoctor_core.runtimes.vllm import resolve
 

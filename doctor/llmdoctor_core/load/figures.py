@@ -12,7 +12,7 @@ from llmdoctor_core.facts import Figure, Forecast, Stage
 from llmdoctor_core.runtimes.llamacpp.log import Buffer, read_log
 
 if TYPE_CHECKING:
-    from llmdoctor_core.triage import Reading
+    from llmdoctor_core.triage.reading import Reading
 
 MIB = 1 << 20
 HUNDREDTH = MIB / 100

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from llmdoctor_core.errors import InputError
 from llmdoctor_core.facts import Ending, Figure, Measured, Stage
-from llmdoctor_core.intake import without_secrets
+from llmdoctor_core.redact import without_secrets
 from llmdoctor_core.triage import Diagnosis, triage_lines
 
 from . import hollow as hollow_model

@@ -84,8 +84,8 @@ def _read(judge: Judge, read: Read, name: str) -> Scan:
 
 def _without_secrets(reading: Reading) -> Reading:
     """The reading as it may be shown and pasted: keys that the server printed with its arguments are ``<set>``."""
-    from llmdoctor_core.intake import without_secrets
     from llmdoctor_core.probes.environment import unless_secret
+    from llmdoctor_core.redact import without_secrets
 
     resolved = {
         name: "<set>" if value and unless_secret(name, "value") != "value" else value
