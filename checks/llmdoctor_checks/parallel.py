@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import Forecast, Full, Gpus, Latent, Launch, Model, Place, SlidingWindow
 from llmdoctor_core.finding import Finding, Outcome, fail, seen, warn
-from llmdoctor_core.runtimes.vllm.refusals import expert_ranks, refines_expert_blocks
+from llmdoctor_core.runtimes.vllm.refusals import MOST_RANKS, expert_ranks, refines_expert_blocks
 
 from .launches import argument, flag, listed, ranks, refusal, release, releases_of, size, within
 from .tables import table
@@ -19,7 +19,7 @@ TENSOR = "tensor_parallel_size"
 
 def sizes_that_divide(number: int, most: int) -> list[int]:
     """Tensor parallel sizes up to ``most`` by which a number of heads divides."""
-    return [one for one in range(1, most + 1) if number % one == 0]
+    return [one for one in range(1, min(most, number, MOST_RANKS) + 1) if number % one == 0]
 
 
 @check("TP701", "heads-not-divisible", runtimes={"vllm", "sglang"}, remedy="fit-tensor-parallel-size")
