@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from functools import lru_cache
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 Fact = Dict[str, Any]
@@ -125,6 +126,7 @@ def data(name: str) -> bytes:
         return file.read()
 
 
+@lru_cache(maxsize=None)
 def table(name: str) -> Any:
     """A table of this folder: rows of data, each with its source."""
     return json.loads(data(name).decode("utf-8"))

@@ -366,7 +366,7 @@ class _Reader:
         flags = self.release.flags
         if flag in flags:
             return flags[flag], flag, None
-        matches = {known: spelling for known, spelling in flags.items() if known.startswith(flag)}
+        matches = {known: flags[known] for known in self.release.begun_by(flag)}
         if not flag.startswith("--") and flag[:2] in flags:
             return flags[flag[:2]], flag[:2], flag[2:]
         if len(set(matches.values())) == 1:

@@ -7,7 +7,7 @@ sources of each release.
 from __future__ import annotations
 
 import difflib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -188,6 +188,17 @@ class Release:
     def connector(self, name: str) -> Era | None:
         entry = tables().connectors.get(name)
         return None if entry is None else self.era(entry)
+
+    def begun_by(self, flag: str) -> list[str]:
+        """The known spellings that begin with ``flag``."""
+        first = bisect_left(self._sorted_flags, flag)
+        if not self._sorted_flags[first : first + 1] or not self._sorted_flags[first].startswith(flag):
+            return []
+        return [known for known in self.flags if known.startswith(flag)]
+
+    @cached_property
+    def _sorted_flags(self) -> list[str]:
+        return sorted(self.flags)
 
     def nearest(self, flag: str) -> str | None:
         """The known spelling most like ``flag``, None where none is near."""
