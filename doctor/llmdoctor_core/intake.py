@@ -132,7 +132,8 @@ def _case(found: Deployment, intake: Intake, environment: Mapping[str, str], fil
         variables={name: value and unless_secret(name, value) for name, value in found.variables.items()},
         platform="cpu" if name == "vllm" and _cpu_build(observed.get("target")) else "cuda",
     )
-    for problem in runtime.resolve(launch, None, None).problems:
+    problems = runtime.resolve(launch, None, None).problems if any(map(UNSET.search, launch.argv)) else ()
+    for problem in problems:
         if variable := UNSET.search(f"{problem.flag} {problem.detail}"):
             raise InputError(_unset(f"{problem.flag} of the launch", variable[0], file))
     return Case(

@@ -43,6 +43,9 @@ VARIABLE = re.compile(
     r"\"?\$\{(?P<array>\w+)\[[@*]\]\}\"?|(?P<all>\"\$[@*]\"|\$[@*])"
     r"|\$(?:\{(?P<braced>\w+)(?::?[-=](?P<default>[^}]*))?\}|(?P<bare>\w+))"
 )
+QUOTING = re.compile(r"['\"\\]")
+PLAIN = re.compile(r"[^ \t\r\n]+")
+"""The words of a text in which nothing is quoted; shlex looks at each character."""
 MAX_FILLED = 1 << 17
 """Characters that variables put into one statement; Linux takes no longer word (MAX_ARG_STRLEN)."""
 
@@ -63,8 +66,12 @@ class Statement(NamedTuple):
 
 def split(text: str, line: int = 0) -> list[Word]:
     """Words of a shell command, continuation lines joined, each with its line. Raises InputError for open quotes."""
+    joined = text.replace("\\\n", " \n")
+    if not QUOTING.search(joined):
+        rows = enumerate(joined.split("\n"), line)
+        return [Word(word, number if line else 0) for number, row in rows for word in PLAIN.findall(row)]
     words: list[Word] = []
-    lexer = shlex.shlex(text.replace("\\\n", " \n"), posix=True, punctuation_chars=False)
+    lexer = shlex.shlex(joined, posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     lexer.commenters = ""
     try:
