@@ -21,6 +21,7 @@ FOLLOWED = 400
 LOOKED = 200
 """How often lines that differ in digits alone are handed out."""
 
+COLOURS = (b"\x1b[", b"\\ub[", b"#[")
 COLOUR = re.compile(rb"(?:\x1b|\\ub|#)\[[;?]*[A-Za-z]")
 """What colours a line, its digits left out: as it is, in a JSON string, and as rsyslog writes it."""
 FOLD_LINES = FOLD[:10] + b"\n" + FOLD[11:]
@@ -78,7 +79,7 @@ class Scan:
         together = b"\n".join(fresh)
         if b"\\n" in together:
             together = together.replace(b"\\n", b"  ")
-        if b"[" in together:
+        if any(begun in together for begun in COLOURS):
             together = COLOUR.sub(b" ", together)
         for line, folded in zip(fresh, together.translate(FOLD_LINES).split(b"\n"), strict=True):
             words = folded.split()
