@@ -40,7 +40,7 @@ def _name(launch: Launch) -> str:
 @check("ARG901", "argument-unknown", runtimes={"vllm", "llamacpp"}, remedy="replace-removed-argument")
 def argument_unknown(launch: Launch) -> Iterator[Finding]:
     """The server's version does not know an argument."""
-    for problem in dict.fromkeys(launch.problems):
+    for problem in launch.problems:
         if problem.kind != "unknown":
             continue
         evidence = (
@@ -77,7 +77,7 @@ def argument_removed(launch: Launch) -> Iterator[Finding]:
     # The newest release stands in where none was observed: an older one may still take the argument.
     outcome = Outcome.WARN if launch.version_assumed else Outcome.FAIL
     version = f"{launch.version}, assumed" if launch.version_assumed else launch.version
-    for problem in dict.fromkeys(launch.problems):
+    for problem in launch.problems:
         if problem.kind not in ("removed", "renamed"):
             continue
         evidence = (
@@ -138,7 +138,7 @@ def arguments_contradict(
     launch: Launch, model: Model | None, forecast: Forecast | None, environment: Environment | None
 ) -> Iterator[Finding]:
     """A value is not one the argument takes, or two arguments do not go together."""
-    for problem in dict.fromkeys(launch.problems):
+    for problem in launch.problems:
         if problem.kind in ("invalid", "incomplete"):
             yield fail(
                 "{flag}: {detail}; {runtime} {version} stops at once",

@@ -82,7 +82,7 @@ def drop_argument(finding: Finding, facts: Facts) -> Alternatives:
 def _told(finding: Finding, facts: Facts) -> Iterator[ArgumentProblem]:
     """The problems of the argument that the finding is about."""
     launch = launch_of(facts)
-    problems = dict.fromkeys(launch.problems) if launch else ()
+    problems = launch.problems if launch else ()
     return (problem for problem in problems if problem.flag == finding.params.get("flag"))
 
 

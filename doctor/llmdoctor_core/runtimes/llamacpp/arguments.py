@@ -142,7 +142,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], build: int) -> Pa
     reader = _Reader(build)
     reader.read_environment(environment)
     reader.read(rest)
-    return Parsed(command=command, arguments=reader.arguments, problems=tuple(reader.problems))
+    return Parsed(command=command, arguments=reader.arguments, problems=tuple(dict.fromkeys(reader.problems)))
 
 
 def split_command(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -61,7 +61,9 @@ def resolve(request: LaunchRequest, model: Model | None, gpus: Gpus | None) -> L
         model=request.model or (named if isinstance(named, str) else None),
         arguments=resolver.found,
         environment=environment,
-        problems=(*reading.problems, *environment_problems(releases.release(version), environment)),
+        problems=tuple(
+            dict.fromkeys((*reading.problems, *environment_problems(releases.release(version), environment)))
+        ),
         command=reading.command,
         platform=request.platform,
     )
