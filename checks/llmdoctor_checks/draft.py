@@ -182,7 +182,10 @@ def draft_context_below_target(launch: Launch, draft: Draft | Unavailable) -> It
             yield skip("the draft model was not read: {reason}", reason=draft.reason)
         return
     length, its, version = launch.get("max_model_len"), draft.model.training_length, release(launch.version)
-    if not isinstance(length, int) or its is None or its >= length:
+    if its is None:
+        yield skip("the context the draft was trained for is not known: {where}", where=draft.model.source.where)
+        return
+    if not isinstance(length, int) or its >= length:
         return
     evidence = (
         seen("context of the draft", its, draft.model.source.where),

@@ -397,11 +397,15 @@ def quantization_unknown_to_version(
     stored = own.get("quant_method") if isinstance(own, dict) else None
     method = "gguf" if model.source.gguf is not None else stored or launch.get("quantization")
     version = release(launch.version)
-    if not isinstance(method, str) or version is None:
+    if not isinstance(method, str):
         return
     method = SAME_METHOD.get(method.lower(), method.lower())
-    known, row = known_by_name("quantization", method, version)
-    if known is not False or method in READ_AS_ANOTHER:
+    known, row = known_by_name("quantization", method, version) if version else (None, None)
+    if known or method in READ_AS_ANOTHER:
+        return
+    if known is None or version is None:
+        yield skip("whether vLLM {version} knows quantization method {method} was not looked up",
+                   version=launch.version, method=method)  # fmt: skip
         return
     plugin = next((entry for entry in table("optional-packages").rows if _brings(entry, method, version)), None)
     # The newest release stands in where none was observed: an older one may still have the method.

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from llmdoctor_core.check import check
 from llmdoctor_core.facts import Forecast, Full, Gpus, Latent, Launch, Model, Place, SlidingWindow
-from llmdoctor_core.finding import Finding, Outcome, fail, seen, warn
+from llmdoctor_core.finding import Finding, Outcome, fail, seen, skip, warn
 from llmdoctor_core.runtimes.vllm.refusals import MOST_RANKS, expert_ranks, refines_expert_blocks
 
 from .launches import argument, flag, listed, ranks, refusal, release, releases_of, size, within
@@ -255,11 +255,16 @@ def experts_or_dimension_not_divisible(launch: Launch, model: Model) -> Iterator
 def pipeline_parallel_unsupported(launch: Launch, model: Model) -> Iterator[Finding]:
     """The model's layers cannot be dealt out to pipeline stages: its class in vLLM does not take part in that."""
     stages, version = size(launch, "pipeline_parallel_size"), release(launch.version)
-    if stages == 1 or version is None or model.source.gguf is not None or version < releases_of("vllm-pipeline")[0]:
+    if stages == 1 or model.source.gguf is not None:
         return
     rows = [row for row in table("vllm-pipeline").rows if model.architecture in row["architectures"]]
-    refused = next((row for row in rows if within(row, version)), None)
+    looked_up = version is not None and version >= releases_of("vllm-pipeline")[0]
+    answers = [within(row, version) if version and looked_up else None for row in rows]
+    refused = next((row for row, answer in zip(rows, answers, strict=True) if answer), None)
     if refused is None:
+        if None in answers or not looked_up:
+            yield skip("whether vLLM {version} gives {architecture} pipeline stages was not looked up",
+                       version=launch.version, architecture=model.architecture)  # fmt: skip
         return
     gone = refused.get("gone_in")
     yield fail(
