@@ -11,10 +11,7 @@ from llmdoctor_core.facts import Launch, LaunchRequest, Place
 from llmdoctor_core.finding import Finding, fail, seen, skip
 from llmdoctor_core.runtimes.vllm.arguments import ADAPTER_CONFIG, adapter_folders
 
-from .launches import listed
-
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What --max-lora-rank takes (vllm config/lora.py MaxLoRARanks of 0.10.2 to 0.33.0)."""
+from .launches import choices, listed
 
 
 @check("MODEL517", "lora-adapter-unusable", runtimes={"vllm"})
@@ -30,7 +27,7 @@ def lora_adapter_unusable(launch: Launch, request: LaunchRequest) -> Iterator[Fi
         rank = _rank(adapter)
         evidence = (seen("rank", rank, path), seen("max_lora_rank", most, "arguments"))
         if rank is not None and isinstance(most, int) and rank > most:
-            fitting = next((one for one in RANKS if one >= rank), None)
+            fitting = next((one for one in choices("lora ranks") if one >= rank), None)
             yield fail(
                 "adapter {name} has rank {rank} and this launch takes {most} at most: 'LoRA rank {rank} is greater "
                 "than max_lora_rank {most}'. Start with --max-lora-rank {fitting}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from packaging.version import Version
 
 from llmdoctor_core.facts import (
@@ -68,6 +70,11 @@ def release(text: str | None) -> Version | None:
         return Version(text) if text else None
     except ValueError:  # InvalidVersion, or a number of more digits than Python reads
         return None
+
+
+def choices(name: str) -> Any:
+    """What vLLM chooses among, by its name in the table."""
+    return next(row["values"] for row in table("vllm-choices").rows if row["name"] == name)
 
 
 def within(row: Row, version: Version) -> bool | None:

@@ -21,7 +21,7 @@ from llmdoctor_core.facts import (
 from llmdoctor_core.finding import Finding, fail, seen, skip, warn
 from llmdoctor_core.units import gib
 
-from .launches import known_by_name, listed, refusal, release
+from .launches import choices, known_by_name, listed, refusal, release
 from .tables import Row, table
 
 HUGGING_FACE_RUNTIMES = ("vllm", "sglang", "trtllm")
@@ -31,14 +31,6 @@ SLOW_TOKENIZER_NEEDS = {
     "tekken.json": "mistral-common",
 }
 """What reads a vocabulary where there is no tokenizer.json (transformers, vLLM's mistral mode)."""
-SAME_METHOD = {"compressed_tensors": "compressed-tensors", "intel/auto-round": "auto-round"}
-"""Other spellings in config.json (vLLM config/model.py)."""
-READ_AS_ANOTHER = {"auto-round", "inc", "awq", "gptq", "mxfp4", "mxfp8", "modelopt", "fp8"}
-"""Methods that some quantization class takes over under its own name (override_quantization_method)."""
-
-
-OWN_FORMATS = ("hf", "safetensors", "pt", "npcache", "mistral", "bitsandbytes", "fastsafetensors")
-"""--load-format of vLLM that looks for .safetensors, .bin and .pt files (model_loader/default_loader.py)."""
 
 
 def _unrecorded(source: ModelSource, key: str) -> bool:
@@ -77,7 +69,7 @@ def model_file_missing_or_truncated(
             if source.origin == "hub cache" and not (request and _hub_forbidden(request)):
                 yield skip("the hub's cache has no weights of {model}: they are downloaded first", model=source.name)
                 continue
-            if launch and launch.get("load_format") not in (None, "auto", *OWN_FORMATS):
+            if launch and launch.get("load_format") not in (None, *choices("load formats of weight files")):
                 yield skip("--load-format {format} reads weights of its own", format=launch.get("load_format"))
                 continue
             yield fail(
@@ -399,9 +391,9 @@ def quantization_unknown_to_version(
     version = release(launch.version)
     if not isinstance(method, str):
         return
-    method = SAME_METHOD.get(method.lower(), method.lower())
+    method = choices("quantization spelled otherwise").get(method.lower(), method.lower())
     known, row = known_by_name("quantization", method, version) if version else (None, None)
-    if known or method in READ_AS_ANOTHER:
+    if known or method in choices("quantization read as another"):
         return
     if known is None or version is None:
         yield skip("whether vLLM {version} knows quantization method {method} was not looked up",
